@@ -1,4 +1,7 @@
-"""`make reference`: generates the pages on the resource's fields, the command line and the metrics from the code."""
+"""`make reference`: generates the pages on the resource's fields, the command line and the metrics from the code.
+
+Also the console's table of remedies, from docs/conditions.md.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from typing import Any
 import click
 from prometheus_client.core import Metric
 
+import remedies
 from ackwright.api.crd import crd
 from ackwright.api.spec import DeliveryPipeline
 from ackwright.api.status import Status
@@ -185,6 +189,7 @@ def main() -> int:
     PLACE.mkdir(exist_ok=True)
     for name, text in pages().items():
         (PLACE / name).write_text(text)
+    remedies.PLACE.write_text(remedies.text())
     return 0
 
 

@@ -96,13 +96,34 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
     "dead letters without a topic": (
         _OF_SOURCE,
         "spec.source.onMalformed",
-        "needs the deadLetter of the sink, which only sink.kafka or sink.postgres has",
+        "needs the deadLetter of the sink, which says where malformed records go",
     ),
-    "dead letters of delta": (
+    "dead letters of delta without a topic": (
         {**_OF_SOURCE, **delta()},
         "spec.source.onMalformed",
-        "declare where malformed records go (sink.kafka.deadLetter or sink.postgres.deadLetter), or use skip",
+        "declare sink.kafka.deadLetter or sink.postgres.deadLetter or sink.delta.deadLetter or "
+        "sink.iceberg.deadLetter or sink.files.deadLetter, or use skip",
     ),
+    **{
+        f"dead letters of {name} in the source": (
+            {**_OF_SOURCE, **sink(deadLetter={"topic": "in"})},
+            f"spec.sink.{name}.deadLetter.topic",
+            "is also a source: each dead letter would be malformed again, forever; choose another topic",
+        )
+        for name, sink in (("delta", delta), ("iceberg", iceberg), ("files", files))
+    },
+    **{
+        f"dead letters of {name} in a topic that is not compacted": (
+            {
+                **_OF_SOURCE,
+                **sink(deadLetter={"topic": "bad"}),
+                "spec.topics": [{"name": "bad", "partitions": 1, "config": {"cleanup.policy": "delete"}}],
+            },
+            "spec.topics",
+            "a repeated batch replaces its dead letters there by their keys; remove it, or write compact",
+        )
+        for name, sink in (("delta", delta), ("iceberg", iceberg), ("files", files))
+    },
     "a topic for dead letters that there are not": (
         {**_LETTERS, "spec.source.onMalformed": "skip"},
         "spec.source.onMalformed",

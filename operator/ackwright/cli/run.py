@@ -19,9 +19,11 @@ from ackwright.apply import topics as apply
 from ackwright.cli.brokers import brokers_option, sink_brokers_option, with_bootstrap_servers, with_kafka
 from ackwright.cli.failures import INTERRUPTED
 from ackwright.cli.foreground import Interrupts, working_directory
+from ackwright.cli.local_console import ConsoleDisplay, console_option, served
 from ackwright.cli.output import file_option
 from ackwright.cli.run_output import Display, display
 from ackwright.clients.kafka import Kafka as KafkaClient
+from ackwright.console.activity import Activity
 from ackwright.errors import AckwrightError, reported
 from ackwright.local.kafka import EmbeddedKafka
 from ackwright.local.pair import Pair
@@ -83,6 +85,7 @@ _TERMINATED, _KILLED = 128 + signal.SIGTERM, 128 + signal.SIGKILL
     help="Keep a second driver with Spark started, which takes over when the first one is killed; as spec.standby.",
 )
 @click.option("--keep", is_flag=True, help="Keep the temporary directory.")
+@console_option
 @click.option(
     "--dry-run", is_flag=True, help="Check the brokers, print which topics would be created, and start nothing."
 )
@@ -99,6 +102,7 @@ def run(
     fingerprint: str | None,
     standby: bool,
     keep: bool,
+    with_console: bool,
     dry_run: bool,
 ) -> int:
     """Run one pipeline on this machine until it is complete or interrupted.
@@ -116,10 +120,17 @@ def run(
     if pipeline.spec.suspend:
         click.echo("spec.suspend is for the operator; run ignores it and delivers", err=True)
     if dry_run:
-        return _dry_run(plan, embedded=embedded, secrets=secrets)
-    show = display(output)
+        with contextlib.nullcontext() if embedded else _offering_brokers():
+            return _dry_run(plan, embedded=embedded, secrets=secrets)
+    activity = _activity(pipeline, file) if with_console else None
+    show = ConsoleDisplay(display(output), activity) if activity else display(output)
     interrupted = Interrupts()
-    with interrupted, working_directory(directory, keep) as place, contextlib.ExitStack() as stack:
+    with (
+        interrupted,
+        served(activity, interrupted),
+        working_directory(directory, keep) as place,
+        contextlib.ExitStack() as stack,
+    ):
         if keep and directory is None:
             stack.callback(click.echo, f"files are kept in {place}", err=True)
         if embedded:
@@ -153,6 +164,15 @@ def run(
             return Job(replace(job, spark=spark, progress_port=port), own, watch)
 
         return follow(Pair(start, show.takeover), show, interrupted)
+
+
+def _activity(pipeline: DeliveryPipeline, file: Path) -> Activity:
+    """What the console shows of this run."""
+    name = f"{pipeline.metadata.namespace}/{pipeline.metadata.name}"
+    activity = Activity(f"ackwright run -f {file}")
+    activity.pipeline(pipeline.model_dump(mode="json", by_alias=True, exclude_none=True))
+    activity.stage(name, pipeline=name)
+    return activity
 
 
 @contextlib.contextmanager

@@ -15,7 +15,7 @@ import aiohttp
 
 from ackwright_stream.reports import ProgressReport
 
-PROGRESS_MAX = 1 << 20  # bytes, enough for about 50,000 partitions
+PROGRESS_MAX = 1 << 21  # bytes, enough for about 50,000 partitions
 _TIMEOUT_S = 2.0  # of a whole request, connecting included
 _PROMPT_S = 0.5  # a driver that takes longer, or gives no report, counts as slow
 _REQUESTS, _REQUESTS_OF_SLOW = 64, 16  # at once
