@@ -22,6 +22,7 @@ from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Cluster, DeadLetterTopic, JobSpec, Reason
 from ackwright_stream.lanes import Outcome
 from ackwright_stream.positions import Range, Task
+from ackwright_stream.sinks.base import StagedRows
 from integration.support import delta_stores, staged_drivers
 from integration.support.files_stores import A, Driver, Files, job, rows
 from unit.stream.mock_brokers import MockBrokers
@@ -124,5 +125,5 @@ def test_a_task_of_a_table_does_not_answer_before_its_dead_letters_are_acknowled
     outcome, records, files = staged(letters(3))
     assert (outcome, records, keys(brokers, "of-table", spec.group)) == (Outcome.DONE, 10, ["in-0@3"])
     assert table.offsets() == [], "no version has the rows yet"
-    assert driver.commit([span], staged_drivers.StagedRows((files,), records)) == (Outcome.DONE, 10)
+    assert driver.commit([span], StagedRows((files,), records)) == (Outcome.DONE, 10)
     assert table.offsets() == list(range(10))

@@ -43,7 +43,7 @@ def send(
     return answer, content
 
 
-def read(server: Server, path: str, *more: Any, **headers: str) -> Any:
+def read(server: Server, path: str, *more: Any, **headers: Any) -> Any:
     answer, content = send(server, path, *more, **headers)
     assert answer.status == 200, content
     return json.loads(content)
@@ -107,7 +107,7 @@ PLAN, REBOUND = "api/plan", "http://rebound.example"
         (404, "api/activity?after=x", {}),
     ],
 )
-def test_a_request_that_is_refused(server: Server, status: int, path: str, headers: dict[str, str]) -> None:
+def test_a_request_that_is_refused(server: Server, status: int, path: str, headers: dict[str, Any]) -> None:
     assert send(server, path, **headers)[0].status == status
 
 

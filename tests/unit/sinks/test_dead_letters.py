@@ -26,7 +26,7 @@ from ackwright_stream.jobspec import DeadLetterTopic, KafkaSink, PostgresSink, f
 
 TOPIC = {"topic": "bad"}
 JSON = {"topics": ["in"], "format": "json", "schema": "id INT", "onMalformed": "deadLetter"}
-OUTSIDE = {
+OUTSIDE: dict[str, dict[str, Any]] = {
     "delta": {"path": "s3://lake/orders"},
     "iceberg": {"catalog": {"uri": "https://catalog", "warehouse": "lake"}, "table": "shop.orders"},
     "files": {"path": "s3://lake/orders"},
@@ -163,7 +163,7 @@ def test_the_topic_of_keyed_dead_letters_is_compacted(name: str, config: dict[st
 
 
 def observed(config: dict[str, str]) -> ObservedTopic:
-    return ObservedTopic("bad", "id", (Partition(0, (1, 2, 3), (1, 2, 3), 1),), {MIN_INSYNC: "2", **config})
+    return ObservedTopic("bad", "id", (Partition(0, (1, 2, 3), frozenset((1, 2, 3)), 1),), {MIN_INSYNC: "2", **config})
 
 
 @pytest.mark.parametrize(("policy", "is_unfit"), [("delete", True), ("compact", False), ("compact,delete", False)])
