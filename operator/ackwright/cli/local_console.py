@@ -99,7 +99,7 @@ class ConsoleDisplay:
         self._activity.end()
         self._inner.end(code, cause, log)
 
-    def __enter__(self) -> object:
+    def __enter__(self) -> ConsoleDisplay:
         self._inner.__enter__()
         return self
 
