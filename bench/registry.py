@@ -78,7 +78,19 @@ BENCHMARKS = (
         "avro",
         f"records/s of a copy from Avro to Avro, relative to one from {formats.JSON} to {formats.JSON}",
         (f"≥ {formats.TARGET:g}",),
-        formats.measure,
+        formats.measure_avro,
+    ),
+    Benchmark(
+        "jsonschema",
+        f"records/s of a copy with format jsonSchema, relative to one from {formats.JSON} to {formats.JSON}",
+        ("none: it is reported",),
+        formats.measure_json_schema,
+    ),
+    Benchmark(
+        "protobuf",
+        f"records/s of a copy with format protobuf, relative to one from {formats.JSON} to {formats.JSON}",
+        ("none: it is reported",),
+        formats.measure_protobuf,
     ),
     Benchmark(
         "latency",

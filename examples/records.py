@@ -14,21 +14,27 @@ from confluent_kafka import Consumer, Producer
 BROKERS = os.environ.get("KAFKA") or sys.exit(
     "KAFKA is not set; set it to the brokers, for example: export KAFKA=127.0.0.1:9092"
 )
+# Without librdkafka's log, which has a line for each attempt to connect.
+CLIENT = {"bootstrap.servers": BROKERS, "log_level": 0}
 
 
 def feed(topic: str, file: str) -> None:
-    producer = Producer({"bootstrap.servers": BROKERS, "enable.idempotence": True})
+    producer = Producer({**CLIENT, "enable.idempotence": True})
     for line in Path(file).read_text().splitlines():
         key, tab, value = line.rpartition("\t")
         producer.produce(topic, value or None, key if tab else None)
     pending = producer.flush(60)
-    sys.exit(f"{pending} records were not acknowledged within 60 s" if pending else None)
+    sys.exit(
+        f"{pending} records were not acknowledged within 60 s; check that brokers answer at {BROKERS}"
+        if pending
+        else None
+    )
 
 
 def read(topic: str, count: str) -> None:
     consumer = Consumer(
         {
-            "bootstrap.servers": BROKERS,
+            **CLIENT,
             "group.id": f"reader-of-{topic}",
             "isolation.level": "read_committed",
             "auto.offset.reset": "earliest",

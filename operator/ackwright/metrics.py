@@ -42,7 +42,10 @@ _TOPIC_GAUGES = (
 class Metrics:
     """All metrics of the operator."""
 
-    def __init__(self, pipelines: Resources, worklist: Queue) -> None:
+    def __init__(
+        self, pipelines: Resources, worklist: Queue, lost: Callable[[], Mapping[str, bool]] = lambda: {}
+    ) -> None:
+        """lost: returns whether each watched namespace is lost."""
         self.registry = CollectorRegistry()
         self.duration = Histogram(
             "ackwright_reconcile_seconds",
@@ -53,14 +56,14 @@ class Metrics:
         self.errors = Counter(
             "ackwright_reconcile_errors", "Reconciles that failed and are repeated", ["reason"], registry=self.registry
         )
-        self.registry.register(_PipelineMetrics(pipelines, worklist))
+        self.registry.register(_PipelineMetrics(pipelines, worklist, lost))
 
 
 class _PipelineMetrics(Collector):
     """Metrics out of the statuses of all pipelines."""
 
-    def __init__(self, pipelines: Resources, worklist: Queue) -> None:
-        self._pipelines, self._worklist = pipelines, worklist
+    def __init__(self, pipelines: Resources, worklist: Queue, lost: Callable[[], Mapping[str, bool]]) -> None:
+        self._pipelines, self._worklist, self._lost = pipelines, worklist, lost
 
     def collect(self) -> Iterator[Metric]:
         worklist = GaugeMetricFamily("ackwright_worklist", "Pipelines that are due for a reconcile")
@@ -74,6 +77,14 @@ class _PipelineMetrics(Collector):
         for due_for, changed in (("change", True), ("routine", False)):
             age.add_metric([due_for], self._worklist.age(changed=changed))
         yield age
+        lost = GaugeMetricFamily(
+            "ackwright_namespace_lost",
+            "1 for a watched namespace that is deleted, or in which the operator lacks permissions",
+            labels=["namespace"],
+        )
+        for namespace, is_lost in sorted(self._lost().items()):
+            lost.add_metric([namespace], is_lost)
+        yield lost
         by_condition = GaugeMetricFamily(
             "ackwright_pipelines", "Pipelines by condition", labels=["condition", "status"]
         )

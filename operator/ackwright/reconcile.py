@@ -40,6 +40,7 @@ from ackwright.planning.kafka_work import KafkaWork, without_refused
 from ackwright.planning.observation import Observation
 from ackwright.planning.observed import KafkaState
 from ackwright.planning.plan import DeliveryPlan
+from ackwright.planning.policy import policy
 from ackwright.planning.steps import Step, situation, steps
 from ackwright.planning.topic_steps import TopicStep, topic_of
 from ackwright.render.names import FINALIZER
@@ -83,7 +84,8 @@ class Reconciler:
         """index: all pipelines, for what they share."""
         self._kubernetes, self._connections, self._settings = kubernetes, connections, settings
         self._now, self._clock = now, clock
-        self._index = index or PipelineIndex()
+        self._policy = policy(settings)
+        self._index = index or PipelineIndex(self._policy)
         self._observer = Observer(connections, settings, self._index, now=now, clock=clock)
         self._memory: dict[str, Memory] = {}
 
@@ -108,7 +110,7 @@ class Reconciler:
         memory.steady = None
         memory.update_generation(meta.get("generation"), self._clock())
         status = parse_status(resource.get("status"))
-        declared = declaration(resource, status)
+        declared = declaration(resource, status, self._policy)
         if isinstance(declared, NeverValid):
             return self._report_never_valid(resource, status, declared.invalid)
 

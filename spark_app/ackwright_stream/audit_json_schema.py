@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import decimal
 import json
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
@@ -21,10 +22,12 @@ from referencing import Registry
 from referencing.exceptions import Unresolvable
 
 from ackwright_stream.audit_values import DIGITS, Undecodable
+from ackwright_stream.errors import JobError
+from ackwright_stream.jobspec import Reason
 
 TYPE = "JSON"
 _COLUMNS = {"boolean": pa.bool_(), "integer": pa.int64(), "number": pa.float64(), "string": pa.string()}
-_TEXTS = {"boolean": bool, "string": str, "array": list, "object": dict}
+_PYTHON: Mapping[str, Any] = {"boolean": bool, "string": str, "array": list, "object": dict}
 _INT64 = range(-(2**63), 2**63)
 
 
@@ -53,6 +56,12 @@ def decoder(writer: str, reader: str | None) -> Callable[[bytes, int], Any]:
             valid = validator.is_valid(value)
         except (ValueError, RecursionError, Unresolvable) as e:
             raise Undecodable(str(e)) from None
+        except re.error as e:
+            raise JobError(
+                Reason.SCHEMA_INCOMPATIBLE,
+                f"the audit cannot judge records of a JSON Schema whose pattern Python does not read: "
+                f"{e.pattern!r:.80}; write it with what ECMAScript and Python have in common",
+            ) from None
         if not valid:
             raise Undecodable("it does not fit its schema")
         if target is None:
@@ -69,7 +78,8 @@ def _validator(schema: Any) -> Any:
         if kind is None or kind is jsonschema.Draft3Validator:
             raise Undecodable("a schema of an unknown draft")
     try:
-        kind.check_schema(schema)
+        # Without formats: a pattern is no regular expression of Python, and its records are not malformed for it.
+        kind.check_schema(schema, format_checker=jsonschema.FormatChecker(formats=()))
     except jsonschema.SchemaError as e:
         raise Undecodable(str(e)) from None
     return kind(schema, registry=Registry())  # which retrieves nothing
@@ -126,7 +136,7 @@ def _column_value(value: Any, schema: Mapping[str, Any], document: Any) -> Any:
         return None
     if kind in ("integer", "number"):
         return _number(value, kind)
-    if not isinstance(value, _TEXTS[kind]):
+    if not isinstance(value, _PYTHON[kind]):
         raise Undecodable(f"no {kind}")
     if kind == "array":
         return [_column_value(v, schema["items"], document) for v in value]

@@ -18,7 +18,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
-from ackwright_stream import audit_avro, audit_json_schema
+from ackwright_stream import audit_avro, audit_json_schema, audit_protobuf
 from ackwright_stream import source as reading
 from ackwright_stream.audit_registry import get, required
 from ackwright_stream.audit_values import Undecodable
@@ -55,7 +55,11 @@ class _Audited(Protocol):
         ...
 
 
-_FORMATS: Mapping[Format, _Audited] = {Format.AVRO: audit_avro, Format.JSON_SCHEMA: audit_json_schema}
+_FORMATS: Mapping[Format, _Audited] = {
+    Format.AVRO: audit_avro,
+    Format.JSON_SCHEMA: audit_json_schema,
+    Format.PROTOBUF: audit_protobuf,
+}
 
 
 def with_reader_schema(job: JobSpec) -> JobSpec:

@@ -86,7 +86,9 @@ def _output_schema(
     kind, of_format = TYPES[format_], registered_format(format_)
     if problems := of_format.value_problems(fields):
         raise JobError(Reason.INVALID_TRANSFORM, "; ".join(problems))
-    schema = _declared(of_format, declared.text, value) if declared.text else _derived(of_format, subject, value)
+    schema = (
+        _declared(of_format, declared.text, value) if declared.text else _derived(client, of_format, subject, value)
+    )
     schema_id = client.registered_id(subject, schema, kind)
     if schema_id is None and register:
         schema_id = client.register(subject, schema, kind)  # the registry compares it with the subject's versions
@@ -97,10 +99,14 @@ def _output_schema(
     return OutputSchema(subject, schema, schema_id)
 
 
-def _derived(of_format: RegisteredFormat, subject: str, fields: Sequence[StructField]) -> str:
+def _derived(client: RegistryClient, of_format: RegisteredFormat, subject: str, fields: Sequence[StructField]) -> str:
     if problems := of_format.derivation_problems(fields):
         raise JobError(Reason.INVALID_TRANSFORM, "; ".join(problems))
-    return of_format.derived_schema(subject, fields)
+    return of_format.derived_schema(subject, fields, lambda: _latest(client, subject))
+
+
+def _latest(client: RegistryClient, subject: str) -> str | None:
+    return client.version(subject, None).text if client.versions(subject) else None
 
 
 def _declared(of_format: RegisteredFormat, schema: str, fields: Sequence[StructField]) -> str:

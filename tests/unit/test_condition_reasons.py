@@ -26,7 +26,7 @@ FLAGS = {
         *("Creating", "Repairing", "NotStarted", "Starting", "StandingBy", "Draining", "Restarting", "Suspended"),
         "Completed",
     },
-    "remark": {"Drifted", "OneRack", "UnderReplicated"},
+    "remark": {"Drifted", "NotCompacted", "OneRack", "UnderReplicated"},
     "unavailable": {"NoLeader", "NotEnoughReplicas"},
 }
 CLAUSES = ["NoLeader", "NotEnoughReplicas", "UncleanElection", "TopicsTooWeak", "InternalTopicsTooWeak"]

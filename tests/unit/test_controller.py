@@ -8,6 +8,7 @@ import copy
 from typing import Any, cast
 
 import pytest
+from prometheus_client import generate_latest
 
 from ackwright.clients.attempts import ConnectionBusy
 from ackwright.clients.kubernetes import ApiError, Kubernetes
@@ -193,4 +194,45 @@ def test_a_pipeline_whose_cluster_keeps_other_workers_waiting_is_postponed_for_l
     assert asyncio.run(postponed()) is None
     controller._reconciler = cast(Any, Busy())
     assert (asyncio.run(postponed()) or 99) <= 1.0
-    assert not list(controller._metrics.errors.collect()[0].samples), "it is no error"
+    assert not [s for m in controller._metrics.errors.collect() for s in m.samples], "it is no error"
+
+
+def test_nothing_is_done_in_a_lost_namespace_until_all_kinds_are_listed_again() -> None:
+    """An object that cannot be listed must not count as missing."""
+    created: list[dict[str, Any]] = []
+
+    class Server:
+        def create(self, desired: dict[str, Any]) -> None:
+            created.append(desired)
+
+    controller = Controller(cast(Kubernetes, Server()), OperatorSettings(namespaces=("ops", "other")))
+    controller.worklist = cast(Any, Adds())
+    controller.update_pipeline(None, pipeline())
+    added(controller)
+
+    def samples() -> str:
+        return generate_latest(controller._metrics.registry).decode()
+
+    controller.update_lost("ops", "Pod", "pods is forbidden")
+    controller.update_lost("ops", "Role", "roles is forbidden")
+    assert asyncio.run(controller._reconcile(KEY)) is None
+    assert 'ackwright_namespace_lost{namespace="ops"} 1.0' in samples()
+    assert 'ackwright_namespace_lost{namespace="other"} 0.0' in samples()
+    controller.update_lost("ops", "Pod", None)
+    assert added(controller) == 0
+    assert "ops" in controller.lost
+    controller.update_lost("ops", "Role", None)
+    assert added(controller) == 1
+    assert 'ackwright_namespace_lost{namespace="ops"} 0.0' in samples()
+    controller._own_threads.shutdown(wait=True)
+    assert [(e["type"], e["reason"]) for e in created] == [("Warning", "NamespaceLost"), ("Normal", "NamespaceBack")]
+    assert "pods is forbidden" in created[0]["message"]
+
+
+def test_a_list_of_pipelines_forgets_those_that_are_gone(controller: Controller) -> None:
+    controller.replace("DeliveryPipeline", "elsewhere", [])
+    assert KEY in controller.pipelines, "it was a list of another namespace"
+    controller.replace("DeliveryPipeline", "ops", [pipeline("2")])
+    assert added(controller) == 1
+    controller.replace("DeliveryPipeline", "ops", [])
+    assert controller.pipelines == {}

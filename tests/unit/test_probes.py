@@ -20,7 +20,7 @@ class Operator:
     def __init__(self, *, apart: bool) -> None:
         """apart: False for the control, in which a worker waits for the driver's answer."""
         self.loop = Loop()
-        self.worklist = Worklist(self.loop.time)
+        self.worklist = Worklist(self.loop.time, workers=8)
         self.probes = Probes(self.read, self.worklist.resume)
         self.reconciled: list[tuple[Key, float, bool]] = []  # with the time, and whether there was a report
         self._apart = apart
@@ -31,7 +31,7 @@ class Operator:
             return None
         return RUNNING
 
-    async def handle(self, key: Key) -> float:
+    async def handle(self, key: Key) -> None:
         address = f"{key[0]}-{key[1]}:8090"
         if self._apart:
             reports = self.probes.take(key, (address,))
@@ -41,7 +41,7 @@ class Operator:
         else:
             answered = await self.read(address) is not None
         self.reconciled.append((key, self.loop.now, answered))
-        return 10.0
+        self.worklist.add(key, 10.0)  # its pods change all the time
 
     def run(self, seconds: float, edit_at: float) -> None:
         async def main() -> None:
@@ -64,7 +64,7 @@ class Operator:
 def overloaded(*, apart: bool) -> Operator:
     operator = Operator(apart=apart)
     for i in range(400):
-        operator.worklist.add(("silent", str(i)), changed=False)
+        operator.worklist.add(("silent", str(i)))
     operator.run(100, edit_at=51)
     return operator
 

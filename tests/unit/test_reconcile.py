@@ -84,7 +84,7 @@ def test_it_ends_ready_with_all_that_belongs_to_it(running: World) -> None:
         "p-0",
         7,
     )
-    assert [reason for reason, _ in running.kubernetes.events if reason == "Delivering"] == ["Delivering"]
+    assert [reason for reason, _ in running.kubernetes.recorded if reason == "Delivering"] == ["Delivering"]
 
 
 def test_what_has_converged_is_left_alone_by_any_operator(running: World) -> None:

@@ -168,6 +168,75 @@ def acknowledgements() -> Picture:
     )
 
 
+def lanes() -> Picture:
+    """The lanes of a micro-batch: partitions, positions, tasks."""
+    rows = (("orders-0", 7, 10), ("orders-1", 4, 8), ("orders-2", 6, 7))
+    cell, left = 22, 120
+    elements = [
+        text(left + 5 * cell, 20, "source topic: offsets", style="small muted"),
+        text(463, 20, "micro-batch", style="small muted"),
+        box((566, 32, 140, 128), "task", "transform", Tone.OURS),
+        box((756, 32, 140, 128), "sink", "rows and positions", Tone.GOOD),
+        arrow((706, 96), (754, 96), tone=Tone.OURS),
+    ]
+    for n, (name, position, end) in enumerate(rows):
+        y = 32 + n * 48
+        elements.append(text(left - 10, y + 20, name, anchor="end", style="bold"))
+        for offset in range(end):
+            tone = Tone.PLAIN if offset < position else Tone.OURS
+            elements.append(rectangle(left + offset * cell, y, cell - 2, 32, tone))
+            elements.append(text(left + offset * cell + 10, y + 21, str(offset), style="small"))
+        elements.append(text(463, y + 21, f"[{position}, {end})", style="small"))
+        elements.append(arrow((left + end * cell + 4, y + 16), (426, y + 16)))
+        elements.append(arrow((500, y + 16), (564, y + 16)))
+    for x, tone, what in ((left, Tone.PLAIN, "delivered"), (left + 120, Tone.OURS, "to deliver, from the position on")):
+        elements.append(rectangle(x, 186, 16, 16, tone))
+        elements.append(text(x + 24, 199, what, anchor="start", style="small"))
+    described = " ".join(f"{name}: position {p}, so the batch has the offsets {p} to {e - 1}." for name, p, e in rows)
+    return Picture(
+        "lanes",
+        "Each source partition is a lane; a batch reads from its position to its end",
+        f"{described} A task transforms the ranges of several lanes, and the sink gets rows and positions.",
+        912,
+        218,
+        tuple(elements),
+    )
+
+
+def orders() -> Picture:
+    """The order of rows and position under each guarantee, and what a crash in between does."""
+    rows = (
+        ("at-most-once", ("position", "rows"), "a crash in between: the batch is lost", Tone.BAD),
+        ("at-least-once", ("rows", "position"), "a crash in between: the batch is delivered again", Tone.CARE),
+        (
+            "exactly-once",
+            ("rows and position, in one transaction",),
+            "a crash: both are committed, or neither",
+            Tone.GOOD,
+        ),
+    )
+    elements: list[str] = []
+    for n, (guarantee, steps, crash, tone) in enumerate(rows):
+        y = 16 + n * 70
+        elements.append(text(16, y + 31, guarantee, anchor="start", style="bold"))
+        width = 330 / len(steps) - (20 if len(steps) > 1 else 0)
+        for k, step in enumerate(steps):
+            elements.append(box((150 + k * (width + 40), y, width, 52), step, "", Tone.OURS))
+        if len(steps) > 1:
+            elements.append(arrow((150 + width, y + 26), (150 + width + 38, y + 26)))
+            elements.append(cross(150 + width + 18, y + 26, 6))
+        elements.append(arrow((480, y + 26), (528, y + 26), tone=tone))
+        elements.append(box((530, y, 360, 52), crash, "", tone))
+    return Picture(
+        "guarantee-orders",
+        "The guarantees differ in the order of two steps, and in what a crash does",
+        " ".join(f"{name}: {', then '.join(steps)}; {crash}." for name, steps, crash, _ in rows),
+        906,
+        228,
+        tuple(elements),
+    )
+
+
 def pictures() -> tuple[Picture, ...]:
     """All pictures of this module."""
-    return architecture(), transaction(), states(), acknowledgements()
+    return architecture(), transaction(), states(), acknowledgements(), lanes(), orders()

@@ -223,7 +223,7 @@ Subject = Annotated[
 RecordSchema = Annotated[
     str,
     StringConstraints(max_length=1 << 16),
-    Pattern("^\\s*[{]", "must be a schema, as JSON", "begin with {"),
+    Pattern("\\S", "must not be empty", "write the schema, or remove the field"),
 ]
 Port = Annotated[int, Field(strict=True, ge=1, le=65_535)]
 # Quoted in every statement, so that the case counts. PostgreSQL cuts longer names off.

@@ -120,7 +120,8 @@ def run(
     if pipeline.spec.suspend:
         click.echo("spec.suspend is for the operator; run ignores it and delivers", err=True)
     if dry_run:
-        return _dry_run(plan, embedded=embedded, secrets=secrets)
+        with contextlib.nullcontext() if embedded else _offering_brokers():
+            return _dry_run(plan, embedded=embedded, secrets=secrets)
     activity = _activity(pipeline, file) if with_console else None
     show = ConsoleDisplay(display(output), activity) if activity else display(output)
     interrupted = Interrupts()

@@ -25,6 +25,7 @@ from ackwright.clients.kafka import Kafka
 from ackwright.clients.kubernetes import Kubernetes
 from ackwright.errors import AckwrightError
 from ackwright.planning.clusters import ClusterRole
+from ackwright.planning.policy import Policy
 from ackwright.render.jobspec import cluster
 from ackwright.render.names import digest
 from ackwright.render.pods import secret_names
@@ -60,11 +61,13 @@ class Connections:
         clock: Callable[[], float] = time.monotonic,
         *,
         workers: int = 1,
+        policy: Policy = Policy(),  # noqa: B008 (frozen)
     ) -> None:
         """directory: for files of credentials while the operator runs; private to it.
 
-        workers: how many threads reconcile.
+        workers: how many threads reconcile. policy: which clusters pipelines may name.
         """
+        self._policy = policy
         self._kubernetes, self._directory, self._clock = kubernetes, directory, clock
         self._open: dict[str, Kafka] = {}
         self._used: dict[str, float] = {}
@@ -102,6 +105,11 @@ class Connections:
         """
         namespace = pipeline.metadata.namespace
         declared = _declared(pipeline, role)
+        # Reconciles refuse such a spec before; this covers deletions and whatever else connects.
+        if others := self._policy.other_servers(declared.bootstrap_servers):
+            raise AckwrightError(
+                Reason.INVALID_SPEC, f"{', '.join(others)}: not among the clusters that the platform allows"
+            )
         # Also those of a sink outside Kafka, whose rotation has to be noticed.
         names = secret_names(pipeline) if role is ClusterRole.SOURCE else declared.secrets
         needed = declared.secret_keys

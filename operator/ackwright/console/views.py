@@ -16,6 +16,7 @@ from ackwright.api.status import Status, parse_status
 from ackwright.console.chain import chain_view
 from ackwright.planning.declared import declaration
 from ackwright.planning.plan import plan
+from ackwright.planning.policy import Policy
 from ackwright.reasons import ConditionReason
 from ackwright.render.names import ROLE_LABEL
 
@@ -121,7 +122,7 @@ def detail(resource: Object, details: Details, remedies: Remedies) -> View:
 
 def _chain(resource: Object, status: Status) -> tuple[View | None, str | None]:
     """The chain of the spec in force, and what is wrong with the present spec."""
-    declared = declaration(resource, status)
+    declared = declaration(resource, status, Policy())  # a person may not read the platform's settings
     pipeline = getattr(declared, "pipeline", None)
     return (chain_view(plan(pipeline)) if pipeline else None), declared.invalid
 

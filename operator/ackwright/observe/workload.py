@@ -115,4 +115,4 @@ def drivers(objects: Iterable[Object]) -> tuple[DriverPod, ...]:
 
 
 def _is_driver(item: Object) -> bool:
-    return item["kind"] == "Pod" and item["metadata"].get("labels", {}).get(ROLE_LABEL) == "driver"
+    return bool(item["kind"] == "Pod" and item["metadata"].get("labels", {}).get(ROLE_LABEL) == "driver")

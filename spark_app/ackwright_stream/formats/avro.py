@@ -7,7 +7,7 @@ registry only for writers' schemas, which never change.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 
 from pyspark.sql import Column, DataFrame
@@ -80,7 +80,7 @@ def derivation_problems(fields: Sequence[StructField]) -> list[str]:
     return list(avro_schema.column_problems(fields))
 
 
-def derived_schema(subject: str, fields: Sequence[StructField]) -> str:
+def derived_schema(subject: str, fields: Sequence[StructField], previous: Callable[[], str | None]) -> str:
     return avro_schema.of_columns(fields, name_of(subject))
 
 

@@ -6,7 +6,7 @@ text, as in format json, and workers validate it, unless no value could fail.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 
 from pyspark.sql import Column, DataFrame
@@ -72,7 +72,8 @@ def to_value(fields: Sequence[StructField], schema: OutputSchema | None = None) 
     text, schema_id = required(schema.text, "sink.output_schema.text"), required(schema.id, "sink.output_schema.id")
     kind, value = json_schema_types.read(text), record_column(fields)
     written = to_text(value, omit_nulls=json_schema_types.omits_nulls(kind))
-    if derived_schema(schema.subject, value_fields(fields)) == text and not any(map(_may_fail, value_fields(fields))):
+    is_derived = json_schema_types.of_columns(value_fields(fields), name_of(schema.subject)) == text
+    if is_derived and not any(map(_may_fail, value_fields(fields))):
         return F.concat(F.lit(PREFIX.pack(MAGIC, schema_id)), F.encode(written, "utf-8"))
     return encode_udf(partial(_encoder, text, schema_id))(written)
 
@@ -85,7 +86,7 @@ def derivation_problems(fields: Sequence[StructField]) -> list[str]:
     return list(json_schema_types.column_problems(fields))
 
 
-def derived_schema(subject: str, fields: Sequence[StructField]) -> str:
+def derived_schema(subject: str, fields: Sequence[StructField], previous: Callable[[], str | None]) -> str:
     return json_schema_types.of_columns(fields, name_of(subject))
 
 

@@ -29,7 +29,7 @@ Find = Callable[[int], str | None]  # the schema with an id; None: there is none
 
 MAGIC, PREFIX = 0, struct.Struct(">bI")
 # How the registry names the kinds of schemas.
-TYPES = {Format.AVRO: "AVRO", Format.JSON_SCHEMA: "JSON"}
+TYPES = {Format.AVRO: "AVRO", Format.JSON_SCHEMA: "JSON", Format.PROTOBUF: "PROTOBUF"}
 # A producer registers a schema just before its first record, and the replica of a registry may follow it later.
 _LOOKUPS, _BETWEEN_LOOKUPS_S = 4, 0.5
 
@@ -91,8 +91,11 @@ class RegisteredFormat(RecordFormat, Protocol):
         """Why a schema cannot be derived from the columns of a value."""
         ...
 
-    def derived_schema(self, subject: str, fields: Sequence[StructField]) -> str:
-        """The schema of values with these columns, which have no derivation_problems()."""
+    def derived_schema(self, subject: str, fields: Sequence[StructField], previous: Callable[[], str | None]) -> str:
+        """The schema of values with these columns, which have no derivation_problems().
+
+        previous: returns the latest schema of the subject; None: there is none.
+        """
         ...
 
     def declared_problems(self, schema: str, fields: Sequence[StructField]) -> list[str]:

@@ -31,7 +31,7 @@ def written(spark: SparkSession, columns: T.StructType, rows: list[Any], schema:
 def test_job_and_audit_agree_on_every_type(spark: SparkSession, table: tuple[T.StructType, list[Any]]) -> None:
     columns, rows = table
     rows = [of_spark(row, columns) for row in rows]
-    schema = json_schema.derived_schema("s-value", columns.fields)
+    schema = json_schema.derived_schema("s-value", columns.fields, lambda: None)
     decode = audit_json_schema.decoder(schema, None)
     for row, (value, content) in zip(rows, written(spark, columns, rows, schema), strict=True):
         if row is None:
@@ -58,13 +58,13 @@ def test_a_number_that_json_lacks_is_refused(spark: SparkSession, kind: T.DataTy
     nan = float("nan")
     row = {"a": [1.5, nan] if isinstance(kind, T.ArrayType) else nan}
     with pytest.raises(Exception, match='"NaN" is not of type'):
-        written(spark, columns, [row], json_schema.derived_schema("s-value", columns.fields))
+        written(spark, columns, [row], json_schema.derived_schema("s-value", columns.fields, lambda: None))
 
 
 def test_a_difference_shows(spark: SparkSession) -> None:
     """The negative control: other digits, another text, a property less."""
     columns = T.StructType.fromDDL("d DECIMAL(38, 18), t STRING, f FLOAT")
-    schema = json_schema.derived_schema("s-value", columns.fields)
+    schema = json_schema.derived_schema("s-value", columns.fields, lambda: None)
     row = {"d": Decimal("12345678901234567890.123456789012345678"), "t": "x", "f": 0.1}
     [(value, content)] = written(spark, columns, [row], schema)
     decode, same = audit_json_schema.decoder(schema, None), json.loads(value[5:])

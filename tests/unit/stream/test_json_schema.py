@@ -14,6 +14,7 @@ from pyspark.sql import types as T
 
 from ackwright_stream import audit_json_schema
 from ackwright_stream.audit_values import Undecodable
+from ackwright_stream.errors import JobError
 from ackwright_stream.formats import json_schema_types
 from ackwright_stream.formats.json_schema_values import Decoder, Encoder
 from ackwright_stream.formats.registered import Unsupported
@@ -125,6 +126,16 @@ def test_a_writers_schema_that_is_none(writer: str) -> None:
     assert "its schema 1 cannot be used" in str(problems[0])
     with pytest.raises(Undecodable):
         audit_json_schema.decoder(writer, None)(framed({"id": 1}), 5)
+
+
+def test_a_pattern_that_only_the_jobs_validator_reads() -> None:
+    """The audit says so, and does not call the records malformed."""
+    schema = json.dumps(closed(a={"type": "string", "pattern": "^\\p{Lu}"}))
+    records, problems = Decoder(schema, {1: schema}.get).decode(pa.array([framed({"a": "É"}), framed({"a": "e"})]))
+    assert records.to_pylist() == [{"a": "É"}, None]
+    assert problems[0] is None
+    with pytest.raises(JobError, match="whose pattern Python does not read"):
+        audit_json_schema.decoder(schema, schema)(framed({"a": "x"}), 5)
 
 
 @pytest.mark.parametrize(
