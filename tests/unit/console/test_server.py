@@ -24,8 +24,8 @@ YAML = {"Content-Type": "application/yaml"}
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    with Server(RecordedSource(recorded.FILE), TOKEN) as running:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with Server(RecordedSource(recorded.write(tmp_path_factory.mktemp("state"))), TOKEN) as running:
         yield running
 
 
@@ -153,7 +153,7 @@ def test_it_listens_on_loopback_only(server: Server) -> None:
 
 def test_a_port_in_use_is_an_error(server: Server) -> None:
     with pytest.raises(OSError, match="in use"):
-        Server(RecordedSource(recorded.FILE), TOKEN, urlsplit(server.url).port or 0)
+        Server(Counting(), TOKEN, urlsplit(server.url).port or 0)
 
 
 class Counting:
