@@ -65,7 +65,7 @@ def test_job_and_audit_agree_on_every_type(spark: SparkSession) -> None:
     for value, content in answers[:2]:
         assert value[:6] == b"\0\0\0\0\7\0"
         assert audit_protobuf.text(decode(value, 5)) == content
-    (first, content), (second, other) = answers[:2]
+    (first, content), (_, other) = answers[:2]
     assert content != other
     assert audit_protobuf.text(decode(first.replace(b"\x02\x01", b"\x02\x02"), 5)) != content, "a difference shows"
 
