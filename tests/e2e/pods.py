@@ -206,7 +206,7 @@ def progress(report: Mapping[str, Any] = IDLE) -> Iterator[str]:
         def log_message(self, format: str, *args: Any) -> None:
             return
 
-    address = _free_address()
+    address = free_address()
     server = ThreadingHTTPServer((address, PROGRESS_PORT), Handler)
     server.daemon_threads = True
     threading.Thread(target=server.serve_forever, name="progress", daemon=True).start()
@@ -217,7 +217,7 @@ def progress(report: Mapping[str, Any] = IDLE) -> Iterator[str]:
         server.server_close()
 
 
-def _free_address() -> str:
+def free_address() -> str:
     """A loopback address at which the fixed port is free; another program may use it at other addresses."""
     for last in range(1, 255):
         with socket.socket() as s:

@@ -315,7 +315,9 @@ def test_silent_watches_are_compensated_by_lists_and_reported(stage: Stage, monk
                 await asyncio.sleep(0.1)
 
     async def run() -> None:
-        settings = OperatorSettings(namespaces=(NAMESPACE,), own_namespace=NAMESPACE, metrics_port=port)
+        settings = OperatorSettings(
+            namespaces=(NAMESPACE,), own_namespace=NAMESPACE, allow_own_namespace=True, metrics_port=port
+        )
         blind = Controller(stage.connection, settings)
         await blind.start()
         try:

@@ -1,27 +1,32 @@
 """No team can stop or starve another: a live operator with several namespaces, on a real API server.
 
 Nothing runs in a cluster: etcd, kube-apiserver, and the operator as a process, with kopf and the permissions of the
-chart. No pods exist: what matters here is which pipelines are reconciled, and when.
+chart. No controller creates pods: what matters here is which pipelines are reconciled, and when.
 """
 
 from __future__ import annotations
 
 import re
 import socket
+import threading
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ackwright.render.names import MANAGED_BY, PIPELINE_LABEL, ROLE_LABEL
+from ackwright.render.workload import PROGRESS_PORT
 from chart.rendered import documents
 from chart.rendered import objects as rendered_objects
 from e2e.api_server import ApiServer
 from e2e.operator_process import OperatorProcess
+from e2e.pods import free_address
 from lab import binaries
 from lab.cluster import print_progress
 from waiting import wait_until
@@ -104,7 +109,7 @@ class Teams:
         """The samples of a metric of the operator, by their labels as in the text."""
         with urllib.request.urlopen(f"http://127.0.0.1:{self.operator.port}/metrics", timeout=30) as answer:
             text = answer.read().decode()
-        return {m[1]: float(m[2]) for m in re.finditer(rf"^{name}(?:{{(.*)}})? (\S+)$", text, re.MULTILINE)}
+        return {m[1] or "": float(m[2]) for m in re.finditer(rf"^{name}(?:{{(.*)}})? (\S+)$", text, re.MULTILINE)}
 
     def answers(self, path: str) -> int:
         try:
@@ -180,8 +185,8 @@ def test_a_team_cannot_take_the_group_of_another(api: ApiServer) -> None:
     teams = Teams(api, ["victim", "squatter"])
     with running(teams):
         teams.declare("squatter", "p", source={"topics": ["in"], "groupId": "victim.p"})
-        wait_until(lambda: "InvalidSpec" in teams.conditions("squatter", "p").get("Ready", ""), "it is refused")
-        refusal = teams.conditions("squatter", "p")["Ready"]
+        wait_until(lambda: "InvalidSpec" in str(teams.conditions("squatter", "p")), "it is refused")
+        refusal = " ".join(teams.conditions("squatter", "p").values())
         assert "spec.source.groupId = 'victim.p': must begin with squatter., the namespace and a dot" in refusal
         teams.declare("victim", "p")
         wait_until(lambda: "BrokersUnreachable" in str(teams.conditions("victim", "p")), "victim/p is reconciled")
@@ -234,6 +239,72 @@ def test_dead_brokers_of_one_team_do_not_delay_the_edits_of_another(api: ApiServ
         print(f"edits beside 40 dead brokers: {', '.join(f'{s:.1f}' for s in seconds)} s")
         assert teams.answers("/healthz") == 200
         assert max(seconds) < 30, "a dead broker takes 8 s of a worker, and forty of them 40 s of eight workers"
+
+
+def test_drivers_that_never_end_their_answer_do_not_delay_the_edits_of_another_team(api: ApiServer) -> None:
+    """Sixty pipelines whose drivers send an endless answer, byte by byte."""
+    teams = Teams(api, ["hostile", "quiet"])
+    with dripping_drivers() as address, running(teams):
+        teams.declare("quiet", "p")
+        wait_until(lambda: teams.is_reconciled("quiet", "p"), "quiet/p is reconciled")
+        for i in range(60):
+            teams.declare("hostile", f"p-{i}")
+            create_driver(teams, "hostile", f"p-{i}", address)
+        wait_until(lambda: teams.metric("ackwright_worklist")[""] > 8, "more drivers are read than there are workers")
+        seconds = []
+        for interval in range(2, 7):
+            started = time.monotonic()
+            teams.reconcile_edit("quiet", "p", interval)
+            seconds.append(time.monotonic() - started)
+        print(f"edits beside 60 drivers that drip: {', '.join(f'{s:.1f}' for s in seconds)} s")
+        assert teams.answers("/healthz") == 200
+        assert max(seconds) < 30
+
+
+def create_driver(teams: Teams, namespace: str, pipeline: str, address: str) -> None:
+    """Creates the pod of a driver that runs at this IP address."""
+    labels = {
+        "app.kubernetes.io/managed-by": MANAGED_BY,
+        PIPELINE_LABEL: pipeline,
+        ROLE_LABEL: "driver",
+    }
+    path = f"/api/v1/namespaces/{namespace}/pods"
+    container = {"name": "driver", "image": "none"}
+    pod = {
+        "metadata": {"name": f"{pipeline}-0", "labels": labels},
+        "spec": {"nodeName": "node-1", "containers": [container]},
+    }
+    teams.request("POST", path, pod)
+    status = {"phase": "Running", "podIP": address, "podIPs": [{"ip": address}]}
+    teams.request("PATCH", f"{path}/{pipeline}-0/status", {"status": status})
+
+
+@contextmanager
+def dripping_drivers() -> Iterator[str]:
+    """An IP address at which each request for the progress gets one byte after the other, forever."""
+    ended = threading.Event()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            with suppress(OSError):
+                while not ended.wait(0.5):
+                    self.wfile.write(b" ")
+
+        def log_message(self, format: str, *args: Any) -> None:
+            return
+
+    address = free_address()
+    server = ThreadingHTTPServer((address, PROGRESS_PORT), Handler)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield address
+    finally:
+        ended.set()
+        server.shutdown()
+        server.server_close()
 
 
 @contextmanager

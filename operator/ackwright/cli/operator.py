@@ -33,7 +33,7 @@ def operator_settings(
     # Outside of a pod the Lease is in the first namespace that is watched, where no account of the operator is.
     place = own or (*namespaces, "default")[0]
     variables = {"ACKWRIGHT_OWN_NAMESPACE": place, "ACKWRIGHT_NAMESPACES": place}
-    variables |= {} if own else {"ACKWRIGHT_ALLOW_OWN_NAMESPACE": "true"}
+    variables |= {} if own or "ACKWRIGHT_OWN_NAMESPACE" in environment else {"ACKWRIGHT_ALLOW_OWN_NAMESPACE": "true"}
     variables |= environment
     if namespaces or all_namespaces:
         variables["ACKWRIGHT_NAMESPACES"] = "" if all_namespaces else ",".join(namespaces)

@@ -9,6 +9,7 @@ from typing import Any
 from ackwright.api.spec import DeliveryPipeline
 from ackwright.errors import Violation
 from ackwright.settings import OperatorSettings
+from ackwright.sinks.registry import SinkSpec
 
 Resource = Mapping[str, Any]
 
@@ -46,9 +47,12 @@ class Policy:
                     "remove groupId, choose such a name, or ask the platform's administrators (ALLOWED_GROUPS)",
                 )
             )
-        sink = pipeline.spec.sink.declared.cluster()
+        declared = pipeline.spec.sink.declared
+        sink = declared.cluster()
         clusters = [("spec.kafka.bootstrapServers", pipeline.spec.kafka.bootstrap_servers)]
-        clusters += [("spec.sink.kafka.bootstrapServers", sink.bootstrap_servers)] if sink else []
+        if sink:
+            kind = next(name for name, model in SinkSpec.kinds().items() if isinstance(declared, model))
+            clusters.append((f"spec.sink.{kind}.bootstrapServers", sink.bootstrap_servers))
         refused += [
             Violation(
                 field,

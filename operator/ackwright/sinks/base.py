@@ -33,7 +33,7 @@ class Link:
 class SinkSettings:
     """The settings that a sink derives from the guarantee."""
 
-    # librdkafka's names: of the producer of each lane's rows.
+    # librdkafka's names: of the producer of each task's rows.
     producer: Settings = ()
     # In the names of the sink's own client, for instance Java's for Spark's Kafka sink.
     options: Settings = ()

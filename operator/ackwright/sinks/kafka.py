@@ -134,7 +134,7 @@ class KafkaSink(Sink):
         caveat, weakness = _caveat(guarantee, self.acks or TERMS[guarantee].acks)
         if settings.options:
             return Link("sink producer", "Kafka sink of Spark", settings.options, caveat, weakness)
-        return Link("sink producer", "producer of each lane", settings.producer, caveat, weakness)
+        return Link("sink producer", "producer of each task", settings.producer, caveat, weakness)
 
     def needs(self, group: str) -> tuple[Need, ...]:
         operations = (Operation.WRITE, Operation.DESCRIBE)
