@@ -27,6 +27,7 @@ from ackwright_stream.reports import Failure
 from ackwright_stream.sinks.base import Membership, Rows, Sink, Staged, StagedRows
 from ackwright_stream.spark_internals.arrow import spark_schema
 from ackwright_stream.spark_internals.execution import Execution, merged
+from ackwright_stream.state_log import StateChain
 from ackwright_stream.task_input import require_complete_input
 from ackwright_stream.worker_state import STATE
 
@@ -78,6 +79,8 @@ class Batch:
     tasks: tuple[Task, ...]  # by the number of the task
     metrics: str | None = None  # as Output.metrics
     letters: Window | None = None  # of its query; None: the pipeline has no dead letters
+    number: int = 0  # Spark's, of a query
+    chain: StateChain | None = None  # of its query; None: the pipeline is stateless
 
     @property
     def ranges(self) -> tuple[Range, ...]:

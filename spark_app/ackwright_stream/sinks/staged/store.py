@@ -107,6 +107,7 @@ class StagingStore(ABC, Generic[V, F]):
     """The sink of one pipeline, in a driver or in a worker."""
 
     supports = frozenset(Guarantee)
+    decisions = None
     topics = ()
     spark_writer = None
     takes_dead_letters = False
