@@ -231,7 +231,8 @@ class Query:
 
     def _deliver(self, rows: DataFrame, number: int, output: Output) -> None:
         started = time.monotonic()
-        execution = running_execution(rows, self._spark.streams.active[0])  # start() may not have returned yet
+        query = self._spark.streams.active[0]  # start() may not have returned yet
+        execution = running_execution(rows, query)
         batch_tasks = tasks(execution) if self._chain is None else of_stateful(execution)
         ranges = tuple(r for task in batch_tasks for r in task.ranges)
         ranges_known = time.monotonic()
@@ -243,7 +244,7 @@ class Query:
         try:
             # Spark runs a query's first batch also when there are no new records. It has no tasks. A batch without
             # records moves the watermark of a stateful query, and is decided.
-            batch = Batch(rows, execution, batch_tasks, output.metrics, letters, number, self._chain)
+            batch = Batch(rows, execution, batch_tasks, output.metrics, letters, number, query, self._chain)
             result = self._delivery.deliver(batch, lanes) if ranges or self._chain else BatchResult({})
         except Exception as e:
             error, offsets = cause(e), sum(r.until - r.start for r in ranges)

@@ -11,7 +11,6 @@ T = TypeVar("T")
 
 # The compacted topic that records which lanes were initialised.
 LANES_TOPIC = "ackwright-lanes"
-DECISIONS_TOPIC = "ackwright-decisions"
 # Of the empty topics that carry positions, on a cluster that is not the source's.
 MARKER_PREFIX = "ackwright."
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ackwright.api.topic_names import DECISIONS_TOPIC, LANES_TOPIC, MARKER_PREFIX
+from ackwright.api.topic_names import LANES_TOPIC, MARKER_PREFIX
 from ackwright.planning.acls import Kind, Need, Operation, Resource
 from ackwright.planning.guarantees import POSITIONS_PRODUCER, Setting, Settings, values
 from ackwright.sinks.base import Section
@@ -27,7 +27,7 @@ def to_job(group: str, *, own_cluster: bool = False) -> KafkaPositions:
     """What the jobspec says of the positions of a group. own_cluster: whether it is not the source's."""
     return KafkaPositions(
         lanes_topic=LANES_TOPIC,
-        decisions_topic=DECISIONS_TOPIC,
+        decisions_topic=None,
         driver_transactional_id=group,
         slot_transactional_id_prefix=f"{group}/slots/",
         lane_transactional_id_prefix=f"{group}/",

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
 from pyspark.sql import DataFrame
+from pyspark.sql.streaming import StreamingQuery
 
 from ackwright_stream.delivery import dead_letters
 from ackwright_stream.delivery.dead_letters import Counts, Window
@@ -80,7 +81,9 @@ class Batch:
     metrics: str | None = None  # as Output.metrics
     letters: Window | None = None  # of its query; None: the pipeline has no dead letters
     number: int = 0  # Spark's, of a query
-    chain: StateChain | None = None  # of its query; None: the pipeline is stateless
+    # Of a stateful pipeline; None: it is stateless.
+    query: StreamingQuery | None = None
+    chain: StateChain | None = None  # of the query
 
     @property
     def ranges(self) -> tuple[Range, ...]:

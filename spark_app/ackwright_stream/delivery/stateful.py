@@ -61,12 +61,12 @@ class Stateful:
         return Output(lanes.sink.worker_columns(output).mapInArrow(encode, spark_schema(_ANSWER)))
 
     def deliver(self, batch: Batch, lanes: Lanes) -> BatchResult:
-        chain, number = batch.chain, batch.number
-        if chain is None:
+        chain, number, query = batch.chain, batch.number, batch.query
+        if chain is None or query is None:
             raise JobError(Reason.UNEXPECTED, "a stateful batch has no decision before it; report this")
         answers = self._evaluate(batch)
         fault_point("evaluated")
-        result = evaluated(batch.rows.sparkSession.streams.active[0], batch.execution)
+        result = evaluated(query, batch.execution)
         state = decisions.state_of(result.entries, result.operators, number, self._settings.partitions, chain.last)
         starts = dict(chain.positions)
         targets = starts | {r.lane: r.until for r in batch.ranges}
@@ -124,6 +124,7 @@ def _in_worker(limit: int, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.Record
     context = TaskContext.get()
     number = context.partitionId() if context else 0
     records, size, encoded = _encoded(require_complete_input(rows, STATE.input), limit)
+    fault_point("stored")
     answer = {"task": number, "records": records, "bytes": size, "rows": encoded}
     yield pa.RecordBatch.from_pylist([answer], schema=_ANSWER)
 

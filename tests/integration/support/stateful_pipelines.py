@@ -21,19 +21,11 @@ from ackwright_stream.jobspec import JobSpec, KafkaSink, StateSettings
 from ackwright_stream.jobspec_values import STATE
 from integration.support.driver_lives import DriverLives
 from integration.support.pipelines import assert_nothing_hangs, create_topics, document, job_of, read
+from sql_texts import COUNTS_WITH_MARKS
 
 PARTITIONS = 3
 OF_GROUP = 100
 DECISIONS = "ackwright-decisions"
-_COUNTS = """
-    SELECT name AS key, concat_ws(' ', count(*), first(mark)) AS value
-    FROM (
-        SELECT concat(CAST(key AS STRING), '/', CAST(split(CAST(value AS STRING), ':')[1] AS INT) DIV 100) AS name,
-               rand() AS mark
-        FROM source
-    )
-    GROUP BY name
-"""
 
 
 def with_state(job: JobSpec, directory: Path, partitions: int = 2) -> JobSpec:
@@ -48,7 +40,9 @@ def with_state(job: JobSpec, directory: Path, partitions: int = 2) -> JobSpec:
     )
     required = {name: value for name, (value, _) in STATE.items()}
     spark = {**job.spark, **required, "spark.sql.shuffle.partitions": str(partitions)}
-    return replace(job, state=state, spark=spark, stream_options={})
+    sink = job.sink_of(KafkaSink)
+    sink = replace(sink, positions=replace(sink.positions, decisions_topic=DECISIONS))
+    return replace(job, state=state, sink=sink, spark=spark, stream_options={})
 
 
 @dataclass
@@ -128,19 +122,21 @@ class StatefulPipeline(DriverLives):
 
 
 @contextmanager
-def stateful_pipeline(kafka: EmbeddedKafka, directory: Path, name: str, limit: int = 700) -> Iterator[StatefulPipeline]:
-    """A pipeline with its topics. limit: offsets of a batch."""
+def stateful_pipeline(
+    kafka: EmbeddedKafka, directory: Path, name: str, limit: int = 700, partitions: int = PARTITIONS
+) -> Iterator[StatefulPipeline]:
+    """A pipeline with its topics. limit: offsets of a batch. partitions: of the source."""
     servers = kafka.bootstrap_servers
     source, sink = f"{name}-in", f"{name}-out"
-    create_topics(servers, source, sink, partitions=PARTITIONS)
+    create_topics(servers, source, sink, partitions=partitions)
     create_decisions(servers)
     stateless = document(servers, name, "exactly-once", source, sink)
     stateless["spec"]["source"]["maxOffsetsPerTrigger"] = limit
     del stateless["spec"]["sink"]["kafka"]["preservePartition"]
     job = job_of(stateless, directory)
-    job = replace(job, transform=replace(job.transform, sql=_COUNTS))
+    job = replace(job, transform=replace(job.transform, sql=COUNTS_WITH_MARKS))
     created = StatefulPipeline(
-        servers, directory, with_state(job, directory / "state"), PARTITIONS, state=directory / "state"
+        servers, directory, with_state(job, directory / "state"), partitions, state=directory / "state"
     )
     created.feed()
     yield created

@@ -29,9 +29,8 @@ if TYPE_CHECKING:
 class DecisionTopic:
     """The decisions of one pipeline, in its driver."""
 
-    def __init__(self, sink: TopicSink) -> None:
-        self._sink = sink
-        self._topic = sink.spec.positions.decisions_topic
+    def __init__(self, sink: TopicSink, topic: str) -> None:
+        self._sink, self._topic = sink, topic
 
     def last(self) -> str | None:
         last: list[bytes | None] = [None]
@@ -45,14 +44,14 @@ class DecisionTopic:
         return None if last[0] is None else last[0].decode()
 
     def open(self, lanes: Sequence[Lane], membership: Membership) -> DecidingTransaction:
-        return DecidingTransaction(self._sink, lanes, membership)
+        return DecidingTransaction(self._sink, self._topic, lanes, membership)
 
 
 class DecidingTransaction:
     """All lanes, with a producer that is good for one transaction."""
 
-    def __init__(self, sink: TopicSink, lanes: Sequence[Lane], membership: Membership) -> None:
-        self._sink, self._membership = sink, membership
+    def __init__(self, sink: TopicSink, topic: str, lanes: Sequence[Lane], membership: Membership) -> None:
+        self._sink, self._topic, self._membership = sink, topic, membership
         self._started = time.monotonic()
         names = sink.spec.positions
         self._producer = sink.transactions.initialised(names.driver_transactional_id, lanes)
@@ -73,11 +72,10 @@ class DecidingTransaction:
             for lane, position in positions.items()
         ]
         record = pa.RecordBatch.from_pydict({"key": [sink.job.group.encode()], "value": [decision.encode()]})
-        topic = sink.spec.positions.decisions_topic
 
         def write(producer: Producer) -> int:
             records = sink.enqueue(producer, rows)
-            sink.enqueue_to(producer, topic, [record])
+            sink.enqueue_to(producer, self._topic, [record])
             return records
 
         try:

@@ -52,15 +52,15 @@ class TopicSink:
     ) -> None:
         self.spec = job.sink_of(KafkaSink)
         letters = self.spec.dead_letters
+        decisions = self.spec.positions.decisions_topic if job.state else None
+        self.decisions = DecisionTopic(self, decisions) if decisions else None
         rows_to = (self.spec.topic, letters.topic if letters else None)
         own_topics = (*(topic for topic in rows_to if topic), self.spec.positions.lanes_topic)
-        if job.state:
-            own_topics = (*own_topics, self.spec.positions.decisions_topic)
+        own_topics = (*own_topics, decisions) if decisions else own_topics
         self._on_own_cluster = own_topics if self.spec.cluster else ()
         self.topics = () if self.spec.cluster else own_topics
         self.spark_writer, self.staging = SparkKafkaWriter(job), None
         self.job, self._source_or_none = job, cluster
-        self.decisions = DecisionTopic(self)
         self._timeout = job.operation_timeout_ms / 1000
         self._producer_settings, self._keep_warm = producer, keep_warm
         self.transactions_carry_rows = producer is not None
