@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Self
 
 from ackwright_stream.errors import JobError
-from ackwright_stream.jobspec import Reason, StateSettings, Transform
+from ackwright_stream.jobspec import JobSpec, Reason, StateSettings
 from ackwright_stream.positions import Lane, Position
 from ackwright_stream.reasons import REASONS
 from ackwright_stream.spark_internals.state import StateEntry
@@ -156,12 +156,14 @@ def offsets_of(text: str) -> Mapping[Lane, int]:
     }
 
 
-def fingerprint(transform: Transform, settings: StateSettings, schema: str) -> str:
+def fingerprint(job: JobSpec, settings: StateSettings) -> str:
     """Identifies what computes the state: state of one query means nothing to another one.
 
-    schema: of the output's columns. A Python function is identified by its name alone.
+    A Python function is identified by its name, and a schema in a registry by its subject.
     """
-    text = json.dumps([asdict(transform), settings.partitions, settings.output_mode, settings.event_time, schema])
+    source = [job.source.format.value, job.source.subject or job.source.schema]
+    query = [asdict(job.transform), settings.partitions, settings.output_mode, settings.event_time]
+    text = json.dumps([source, query])
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

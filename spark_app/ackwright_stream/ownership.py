@@ -68,9 +68,8 @@ def take(job: JobSpec, cluster: Cluster, sink: Sink, previous: int | None = None
     _check_before_join(Lanes(job, sink, b"", previous or 0, topology.topic_ids), topology.lanes)
     membership = sink.join(topology.lanes)
     lanes = Lanes(job, sink, membership, previous or 0, topology.topic_ids, ids_now=topic_ids.reader(job))
-    committed = sink.read(topology.lanes)
-    starts = _check(lanes, cluster, committed)
-    decision = last_decision(sink.decisions.last(), committed) if job.state and sink.decisions else None
+    starts = _check(lanes, cluster, sink.read(topology.lanes))
+    decision = last_decision(sink.decisions.last(), starts.current) if job.state and sink.decisions else None
     lanes.batch = decision.batch if decision else None
     if previous is None:
         lanes.driver = 1 + starts.last_driver
@@ -142,6 +141,7 @@ class _Starts:
     """The result of step 3: all that step 4 needs."""
 
     offsets: Mapping[Lane, int]  # where each lane resumes
+    current: Mapping[Lane, Position | None]  # the positions, those of an orderly stop included
     to_record: frozenset[Lane]  # lanes that need a record
     restarted: frozenset[str]  # topics that were recreated and whose loss is accepted
     expired: int  # offsets that were gone before they were read
@@ -164,7 +164,7 @@ def _check(lanes: Lanes, cluster: Cluster, positions_read: Mapping[Lane, Positio
     if not all(p and p.driver for p in current.values()):
         numbers.append(recorded().driver)
     to_record = _to_record(lanes, current, recorded)
-    return _Starts(offsets, to_record, restarted, expired, max(numbers, default=0), accepted)
+    return _Starts(offsets, current, to_record, restarted, expired, max(numbers, default=0), accepted)
 
 
 def _require_own(lanes: Lanes, committed: Mapping[Lane, Position | None], recorded: _Recorded) -> str | None:

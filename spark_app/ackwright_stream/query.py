@@ -151,7 +151,7 @@ class Query:
     def _run_to_its_end(self) -> None:
         lanes = self._owned.lanes
         columns = sink_columns(self._spark, self._read(), self._job, lanes.sink)
-        with self._checkpoint(columns) as place:
+        with self._checkpoint() as place:
             query = self._start(place, self._delivery.attach(columns, lanes))
             try:
                 self._watch(query)
@@ -161,15 +161,15 @@ class Query:
                 self._letters.close()
 
     @contextmanager
-    def _checkpoint(self, columns: DataFrame) -> Iterator[str]:
-        """Spark's checkpoint, for a query of these columns."""
+    def _checkpoint(self) -> Iterator[str]:
+        """The directory of Spark's checkpoint."""
         state = self._job.state
         if state is None:
             with checkpoint.throwaway(checkpoint.parent(self._job.checkpoint)) as place:
                 yield place
             return
         files, last = CheckpointFiles(self._spark, state.checkpoint), self._owned.decision
-        identifier = fingerprint(self._job.transform, state, columns.schema.simpleString())
+        identifier = fingerprint(self._job, state)
         directory = open_directory(self._job, files, identifier, last)
         self._chain = StateChain(directory, identifier, last, self._positions)
         yield f"{state.checkpoint}/{directory.name}"

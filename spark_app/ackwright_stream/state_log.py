@@ -71,8 +71,8 @@ def open_directory(job: JobSpec, files: Files, query: str, last: Decision | None
     if last.query != query:
         raise JobError(
             Reason.INVALID_TRANSFORM,
-            f"the state behind batch {last.batch} is of another query: the transform, its columns or the settings of "
-            "the state have changed; undo the change, or create a pipeline with another source.groupId and another "
+            f"the state behind batch {last.batch} is of another query: the transform, the source's format or schema, "
+            "or the settings of the state have changed; undo the change, or create a pipeline with another source.groupId and another "
             "state.checkpoint",
         )
     _require_state(files, last)

@@ -14,15 +14,17 @@ import pytest
 
 from ackwright_stream.decisions import (
     Decision,
+    fingerprint,
     last_decision,
     offsets_of,
     require_same_offsets,
     state_of,
 )
 from ackwright_stream.errors import JobError
-from ackwright_stream.jobspec import Reason
+from ackwright_stream.jobspec import Reason, StateSettings
 from ackwright_stream.positions import Lane, Position
 from ackwright_stream.spark_internals.state import StateEntry
+from minimal_job import minimal_job
 
 FIRST, SECOND = Lane("in", 0), Lane("in-2", 1)
 # As Spark 4.1 writes them: a version, metadata, and a line for each use of the source.
@@ -146,6 +148,20 @@ def test_offsets_in_sparks_log() -> None:
     assert offsets_of(OFFSETS) == DECISION.positions
     assert offsets_of(OFFSETS + OFFSETS[OFFSETS.rindex("\n") :]) == DECISION.positions  # two uses of the source
     assert require_same_offsets(3, OFFSETS, DECISION.positions) == OFFSETS
+
+
+def test_state_is_of_one_query() -> None:
+    job = minimal_job()
+    settings = StateSettings(2, "/state", "update", None, None, 1_000)
+    same = [fingerprint(job, settings), fingerprint(replace(job, slots=9), replace(settings, checkpoint="/elsewhere"))]
+    others = [
+        fingerprint(replace(job, transform=replace(job.transform, sql="SELECT 1 FROM source")), settings),
+        fingerprint(replace(job, source=replace(job.source, schema="a INT")), settings),
+        fingerprint(job, replace(settings, partitions=3)),
+        fingerprint(job, replace(settings, output_mode="append")),
+    ]
+    assert len({*same}) == 1
+    assert len({*same, *others}) == 5
 
 
 @pytest.mark.parametrize("text", [None, OFFSETS.replace("7", "8")])
