@@ -42,6 +42,7 @@ RUN rm -r /opt/ackwright/venv/lib/python3*/site-packages/kubernetes/aio
 FROM operator-requirements AS operator-package
 COPY pyproject.toml README.md LICENSE /src/
 COPY jars /src/jars
+COPY docs/delivery-simulator.html /src/docs/
 COPY operator /src/operator
 COPY spark_app /src/spark_app
 # /package holds only what the package adds to the environment, so that it becomes a separate layer.

@@ -79,6 +79,9 @@ crd: setup  ## the CustomResourceDefinition, from the models
 reference: setup  ## docs/reference, from the models, the command line and the metrics
 	@$(RUN)/python tools/reference.py
 
+pictures: setup  ## docs/images/*.svg, from tools/pictures
+	@$(RUN)/python tools/draw_pictures.py
+
 DOCS := build/docs-environment
 
 $(DOCS)/.ready: requirements/docs.lock | $(READY)
@@ -95,6 +98,12 @@ simulator: setup  ## the delivery simulator: compares it with its model, builds 
 	@cd simulator && npm ci --silent && npm test --silent && npm run --silent build
 	@cp build/simulator/index.html docs/delivery-simulator.html
 	@mkdir -p docs/images && cd simulator && SCREENSHOTS=$(CURDIR)/docs/images npm run --silent test:page
+
+console: setup  ## the page of ackwright console: builds it, and checks it in Chromium (needs Node 20)
+	@PYTHONPATH=tests $(RUN)/python -m unit.console.recorded
+	@cd console && npm ci --silent && npm run --silent build
+	@cp build/console/index.html operator/ackwright/console/page.html
+	@mkdir -p docs/images && cd console && SCREENSHOTS=$(CURDIR)/docs/images npm run --silent test:page
 
 chart: crd  ## generated files of the chart: CRD template, table of values, kustomize base (needs Go once, for helm)
 	@$(RUN)/python tools/chart_files.py
@@ -125,5 +134,5 @@ lock: setup  ## resolve all dependencies again; the images get the same versions
 clean:  ## remove everything that make has created in the tree
 	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
-.PHONY: audit-deps test-units words sbom chart reference docs simulator crd e2e help setup demo check test test-fast test-all chaos bench \
+.PHONY: audit-deps test-units words sbom chart reference pictures docs simulator console crd e2e help setup demo check test test-fast test-all chaos bench \
 	cluster cluster-down lock clean

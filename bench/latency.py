@@ -15,7 +15,7 @@ from bench.context import Context, in_turn
 from bench.figures import Figure, median, percentiles, ratio
 from bench.processes import cpu_seconds
 from bench.runs import EXACTLY_ONCE, SPARK_SINK, SPARK_SINK_ASYNC
-from bench.stream import RATE, Stream, stream
+from bench.stream import RATE, NewJob, Stream, stream
 
 # By the number of partitions: p50 and p99, and CPU, relative to Spark's own sink.
 LATENCY_TARGETS = {4: (1.1, 1.2), 32: (0.7, 0.7)}
@@ -67,7 +67,7 @@ def _measure(
     figures: list[Figure] = []
     for partitions in context.cases((4, 32), (4,)):
         title = f"{RATE:,} records/s, {trigger}, {partitions} partitions"
-        windows = _windows(context, (*baselines, context.guarantee), partitions, trigger_s, title)
+        windows = windows_in_turn(context, (*baselines, context.guarantee), partitions, trigger_s, title)
         is_judged = context.guarantee == EXACTLY_ONCE
         figures += summary(
             title,
@@ -80,15 +80,28 @@ def _measure(
     return figures
 
 
-def _windows(
-    context: Context, names: tuple[str, ...], partitions: int, trigger_s: int, title: str
+def windows_in_turn(
+    context: Context,
+    names: tuple[str, ...],
+    partitions: int,
+    trigger_s: int,
+    title: str,
+    *,
+    jobs: Mapping[str, NewJob] | None = None,
 ) -> dict[str, list[Window]]:
+    """Starts and warms up every candidate, and measures them in turn.
+
+    title: of the lines of progress. jobs: of candidates that are not named after a guarantee.
+    """
     size = QUICK if context.quick else FULL
     windows: dict[str, list[Window]] = {name: [] for name in names}
     with ExitStack() as stack:
         streams: dict[str, Stream] = {}
         for name in names:
-            streams[name] = stack.enter_context(stream(context, name, partitions, title="latency", trigger_s=trigger_s))
+            job = (jobs or {}).get(name)
+            streams[name] = stack.enter_context(
+                stream(context, name, partitions, title="latency", trigger_s=trigger_s, job=job)
+            )
             streams[name].begin()
             time.sleep(size.warm_up)
             streams[name].pause()

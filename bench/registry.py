@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from bench import (
+    acks,
     dead_letters,
     formats,
     latency,
@@ -77,7 +78,19 @@ BENCHMARKS = (
         "avro",
         f"records/s of a copy from Avro to Avro, relative to one from {formats.JSON} to {formats.JSON}",
         (f"≥ {formats.TARGET:g}",),
-        formats.measure,
+        formats.measure_avro,
+    ),
+    Benchmark(
+        "jsonschema",
+        f"records/s of a copy with format jsonSchema, relative to one from {formats.JSON} to {formats.JSON}",
+        ("none: it is reported",),
+        formats.measure_json_schema,
+    ),
+    Benchmark(
+        "protobuf",
+        f"records/s of a copy with format protobuf, relative to one from {formats.JSON} to {formats.JSON}",
+        ("none: it is reported",),
+        formats.measure_protobuf,
     ),
     Benchmark(
         "latency",
@@ -93,6 +106,12 @@ BENCHMARKS = (
         f"end-to-end latency and CPU at {stream.RATE:,} records/s, 4 and 32 partitions, fastest trigger",
         _latency_targets(),
         latency.measure_fastest,
+    ),
+    Benchmark(
+        "acks",
+        "acks=0, 1 and all of a producer, and of each guarantee that allows them: records/s and latency",
+        ("none: each is reported relative to acks=all, or to exactly-once",),
+        acks.measure,
     ),
     Benchmark(
         "start",

@@ -13,6 +13,8 @@ html_copy_source = False
 html_show_copyright = False
 extensions = ["myst_parser"]
 myst_heading_anchors = 4  # the same anchors as in a repository browser
+# For contributors, in the repository (CONTRIBUTING.md).
+exclude_patterns = ["design.md", "release-checklist.md", "issue-checklist.md"]
 templates_path: list[str] = []
 highlight_language = "none"
 html_extra_path = ["delivery-simulator.html"]  # make simulator builds it

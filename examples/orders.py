@@ -13,20 +13,26 @@ from confluent_kafka import Consumer, Producer
 BROKERS = os.environ.get("KAFKA") or sys.exit(
     "KAFKA is not set; set it to the brokers, for example: export KAFKA=127.0.0.1:9092"
 )
+# Without librdkafka's log, which has a line for each attempt to connect.
+CLIENT = {"bootstrap.servers": BROKERS, "log_level": 0}
 
 
 def feed(count: int) -> None:
-    producer = Producer({"bootstrap.servers": BROKERS, "enable.idempotence": True})
+    producer = Producer({**CLIENT, "enable.idempotence": True})
     for n in range(count):
         producer.produce("orders", f'{{"id": "{n}", "seconds": {n % 100}}}')
     pending = producer.flush(60)
-    sys.exit(f"{pending} orders were not acknowledged within 60 s" if pending else None)
+    sys.exit(
+        f"{pending} orders were not acknowledged within 60 s; check that brokers answer at {BROKERS}"
+        if pending
+        else None
+    )
 
 
 def read(count: int) -> None:
     consumer = Consumer(
         {
-            "bootstrap.servers": BROKERS,
+            **CLIENT,
             "group.id": "reader-of-slow-orders",
             "isolation.level": "read_committed",
             "auto.offset.reset": "earliest",

@@ -146,6 +146,10 @@ ACCEPTED: tuple[str, ...] = (
 
 # What Spark or the job refuses, with the text at which the error is shown. The view has key, value and kafka.
 REFUSED: tuple[tuple[str, str], ...] = (
+    ("SELECT reflect('java.lang.System', 'getenv') AS value FROM source", "reflect"),
+    ("SELECT value FROM source WHERE Java_Method('java.util.UUID', 'randomUUID') <> 'a'", "Java_Method"),
+    ("SELECT concat(value, try_reflect('java.lang.System', 'getenv', 'HOME')) AS value FROM source", "try_reflect"),
+    ("SELECT `reflect`('java.lang.System', 'getenv') AS value FROM source", "`reflect`"),
     ("SELEC id", "SELEC"),
     ("hello", "hello"),
     ("SELECT value FORM source", "FORM"),

@@ -25,6 +25,8 @@ _TEMPLATE = (
     "--kube-version",
     KUBERNETES,
     "--no-hooks",
+    "--set",
+    "settings.ALLOW_OWN_NAMESPACE=true",
 )
 _GENERATED = "# Generated from {} by `make chart`; a test compares them.\n"
 # For each tool that installs the CRD: deleting it would delete every pipeline.

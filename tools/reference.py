@@ -1,4 +1,7 @@
-"""`make reference`: generates the pages on the resource's fields, the command line and the metrics from the code."""
+"""`make reference`: generates the pages on the resource's fields, the command line and the metrics from the code.
+
+Also the console's table of remedies, from docs/conditions.md.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from typing import Any
 import click
 from prometheus_client.core import Metric
 
+import remedies
 from ackwright.api.crd import crd
 from ackwright.api.spec import DeliveryPipeline
 from ackwright.api.status import Status
@@ -20,6 +24,7 @@ from ackwright.metrics import Metrics
 from ackwright.planning.plan import load
 from ackwright.planning.validation import validations
 from ackwright.render.jobspec import jobspec
+from ackwright.worklist import Worklist
 from ackwright_stream.positions import Lane
 from ackwright_stream.progress import Progress, ProgressMetrics
 
@@ -129,7 +134,7 @@ def command_line() -> str:
 
 def metrics() -> str:
     """Every metric of the operator and of drivers."""
-    operator = Metrics(lambda: {("ops", "flights"): _EXAMPLE}, lambda: 0)
+    operator = Metrics(lambda: {("ops", "flights"): _EXAMPLE}, Worklist())
     operator.errors.labels("Unexpected").inc()
     driver = Progress(replace(jobspec(load(_EXAMPLE_FILE)[1], master="local", secrets=None), name="flights"))
     driver.batch(1, {Lane("in", 0): 1}, 1, 1.0)
@@ -184,6 +189,7 @@ def main() -> int:
     PLACE.mkdir(exist_ok=True)
     for name, text in pages().items():
         (PLACE / name).write_text(text)
+    remedies.PLACE.write_text(remedies.text())
     return 0
 
 

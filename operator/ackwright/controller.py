@@ -6,24 +6,33 @@ What to do is decided in reconcile.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import random
 import tempfile
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from ackwright.api.spec import API_VERSION, KIND
+from ackwright.clients.attempts import ConnectionBusy
 from ackwright.clients.connections import Connections
 from ackwright.clients.kubernetes import ApiError, Kubernetes, compact
+from ackwright.lost_namespaces import Change, LostNamespaces
 from ackwright.metrics import Metrics, serve
+from ackwright.observe.progress import ProgressReader
+from ackwright.observe.workload import drivers, progress_addresses
 from ackwright.pipeline_index import PipelineIndex
+from ackwright.planning.policy import policy
+from ackwright.probes import Probes
 from ackwright.reconcile import Reconciler
 from ackwright.render.names import MANAGED_BY, PIPELINE_LABEL, ROLE_LABEL
 from ackwright.sentinel import EVERY_S, Sentinel
 from ackwright.settings import OperatorSettings
-from ackwright.watches import RELIST_EVERY_S, Watches
-from ackwright.worklist import Key, Worklist
+from ackwright.watches import Watches
+from ackwright.worklist import Key, Postponed, Worklist
 from ackwright_stream.reasons import Reason
 
 log = logging.getLogger("ackwright")
@@ -42,9 +51,10 @@ CHILDREN = (
     ("rbac.authorization.k8s.io/v1", "Role"),
     ("rbac.authorization.k8s.io/v1", "RoleBinding"),
 )
-_RETRY_S = 2.0  # until the first list of pipelines is tried again
 _AFTER_CONFLICT_S = 0.5
+_AFTER_BUSY_S, _LONGEST_BUSY_S = 1.0, 16.0  # until a connection is tried again for which other workers wait
 _GATHER_S = 0.05  # objects that change together are reconciled together
+_STANDSTILL_S = 300.0  # without any worker becoming free for this long, the operator is unhealthy
 
 
 class Controller:
@@ -55,24 +65,33 @@ class Controller:
         # Nothing changes the objects in these caches.
         self.pipelines: dict[Key, dict[str, Any]] = {}
         self.children: dict[Key, dict[tuple[str, str], dict[str, Any]]] = {}  # by pipeline, then by kind and name
-        self.sentinel = Sentinel(kubernetes, settings.namespaces[0] if settings.namespaces else settings.own_namespace)
-        self.worklist = Worklist()
+        self.lost = LostNamespaces(settings.namespaces)
+        self.sentinel = Sentinel(kubernetes, settings.own_namespace)
+        self.worklist = Worklist(workers=settings.workers)
         self._kubernetes = kubernetes
-        self._namespaces: tuple[str | None, ...] = settings.namespaces or (None,)
         self._watches = Watches(
             kubernetes,
-            CHILDREN,
-            self._namespaces,
+            ((API_VERSION, KIND), *CHILDREN),
+            settings.namespaces or (None,),
             OURS,
-            on_list=self.replace_children,
-            on_change=self.update_child,
+            on_list=self.replace,
+            on_change=self.update,
+            on_lost=self.update_lost,
+            without_labels={KIND},
         )
+        self._reader = ProgressReader()
+        self._probes = Probes(self._reader.read, self.worklist.resume)
         self._threads = ThreadPoolExecutor(settings.workers, thread_name_prefix="reconcile")
+        # Separate, so that neither the Lease nor lists wait for reconciles.
+        self._own_threads = ThreadPoolExecutor(2, thread_name_prefix="controller")
+        self._busy_in_a_row: dict[Key, int] = {}  # how often other workers waited for a pipeline's cluster
         self._tasks: list[asyncio.Task[None]] = []
-        self._metrics = Metrics(lambda: dict(self.pipelines), lambda: len(self.worklist))
+        self._metrics = Metrics(self._watched_pipelines, self.worklist, self.lost.by_namespace)
         self._directory = tempfile.TemporaryDirectory(prefix="ackwright-")
-        self._index = PipelineIndex()
-        connections = Connections(kubernetes, Path(self._directory.name))
+        self._index = PipelineIndex(policy(settings))
+        connections = Connections(
+            kubernetes, Path(self._directory.name), workers=settings.workers, policy=policy(settings)
+        )
         self._reconciler = Reconciler(kubernetes, connections, settings, index=self._index)
 
     async def start(self) -> None:
@@ -81,16 +100,10 @@ class Controller:
         An object that has not been listed yet must not count as missing, nor a pipeline that shares a group or a topic
         as the only one.
         """
-        serve(
-            self._metrics, self._settings.metrics_port, healthy=self.sentinel.healthy, ready=lambda: bool(self._tasks)
-        )
-        while (listed := await self._list_pipelines()) is None:
-            await asyncio.sleep(_RETRY_S)
-        for resource in listed:
-            self.update_pipeline(None, resource)
+        serve(self._metrics, self._settings.metrics_port, healthy=self.healthy, ready=lambda: bool(self._tasks))
         await self._watches.start()
         self._tasks = [asyncio.create_task(self.worklist.work(self._reconcile)) for _ in range(self._settings.workers)]
-        self._tasks += [asyncio.create_task(self._beat()), asyncio.create_task(self._relist())]
+        self._tasks.append(asyncio.create_task(self._beat()))
 
     async def stop(self) -> None:
         """Stops the workers. Reconciles under way are completed: they take as long as their calls may take."""
@@ -98,8 +111,61 @@ class Controller:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._threads.shutdown(wait=True)
+        await self._probes.stop()
+        await self._reader.close()
+        for pool in (self._threads, self._own_threads):
+            pool.shutdown(wait=True)
         self._directory.cleanup()
+
+    def healthy(self) -> bool:
+        """Whether the watches report events, and workers become free."""
+        standstill = max(self.worklist.standstill(), self._watches.standstill())
+        return self.sentinel.healthy() and standstill < _STANDSTILL_S
+
+    def replace(self, kind: str, namespace: str | None, objects: list[Object]) -> None:
+        """Takes a list of all objects of a kind, in one namespace or in all."""
+        if kind == KIND:
+            self.replace_pipelines(namespace, objects)
+        else:
+            self.replace_children(kind, namespace, objects)
+
+    def update(self, event: str, changed: Object) -> None:
+        """Takes an event of an object: ADDED, MODIFIED, DELETED."""
+        if changed["kind"] == KIND:
+            self.update_pipeline(event, changed)
+        else:
+            self.update_child(event, changed)
+
+    def update_lost(self, namespace: str, kind: str, why: str | None) -> None:
+        """Takes that the objects of a kind in a namespace cannot be listed, and why; None: they can.
+
+        Nothing is done in a lost namespace, because an object that cannot be listed must not count as missing.
+        """
+        change = self.lost.update(namespace, kind, why)
+        if change is None:
+            return
+        log.warning("%s", change.message)
+        self._own_threads.submit(self._write_event, change)
+        if not change.lost:
+            for key in self.pipelines:
+                if key[0] == namespace:
+                    self.worklist.add(key)
+
+    def _write_event(self, change: Change) -> None:
+        with contextlib.suppress(ApiError):  # the log has it, too
+            self._kubernetes.create(change.event(self._settings.own_namespace, datetime.now(UTC)))
+
+    def _watched_pipelines(self) -> dict[Key, Mapping[str, Any]]:
+        return {key: o for key, o in tuple(self.pipelines.items()) if key[0] not in self.lost}
+
+    def replace_pipelines(self, namespace: str | None, objects: list[Object]) -> None:
+        """Takes a list of all pipelines, in one namespace or in all. Those that are no longer listed are deleted."""
+        present = {o["metadata"]["uid"] for o in objects}
+        for (place, _), known in list(self.pipelines.items()):
+            if namespace in (None, place) and known["metadata"]["uid"] not in present:
+                self.update_pipeline("DELETED", known)
+        for resource in objects:
+            self.update_pipeline(None, resource)
 
     def update_pipeline(self, event: str | None, resource: Mapping[str, Any]) -> None:
         """Takes an event of a pipeline: ADDED, MODIFIED, DELETED; None: it was listed."""
@@ -107,6 +173,8 @@ class Controller:
         if event == "DELETED":
             self.pipelines.pop(key, None)
             self.worklist.forget(key)
+            self._probes.forget(key)
+            self._busy_in_a_row.pop(key, None)
             self._reconciler.forget(resource["metadata"]["uid"])
             for other in self._index.remove(key):
                 self.worklist.add(other)
@@ -148,14 +216,21 @@ class Controller:
 
     async def _reconcile(self, key: Key) -> float | None:
         resource = self.pipelines.get(key)
-        if resource is None:
+        if resource is None or key[0] in self.lost:
             return None
         objects = list(self.children.get(key, {}).values())
+        reports = self._probes.take(key, progress_addresses(drivers(objects)))
+        if reports is None:
+            raise Postponed
         try:
             with self._metrics.duration.time():
-                return await asyncio.get_running_loop().run_in_executor(
-                    self._threads, self._reconciler.reconcile, resource, objects
+                delay = await asyncio.get_running_loop().run_in_executor(
+                    self._threads, self._reconciler.reconcile, resource, objects, reports
                 )
+            self._busy_in_a_row.pop(key, None)
+            return delay
+        except ConnectionBusy as e:
+            raise Postponed(self._busy_delay(key)) from e
         except ApiError as e:
             if e.status == 409:  # no error: something changed the object meanwhile, and the event of that is on its way
                 return _AFTER_CONFLICT_S
@@ -169,32 +244,14 @@ class Controller:
             log.exception("%s/%s", *key)
             raise
 
-    async def _relist(self) -> None:
-        """Forgets pipelines whose deletion had no event."""
-        while True:
-            await asyncio.sleep(RELIST_EVERY_S)
-            before = {o["metadata"]["uid"] for o in self.pipelines.values()}
-            listed = await self._list_pipelines()
-            if listed is not None:
-                deleted_uids = before - {o["metadata"]["uid"] for o in listed}
-                for resource in [o for o in self.pipelines.values() if o["metadata"]["uid"] in deleted_uids]:
-                    self.update_pipeline("DELETED", resource)
-
-    async def _list_pipelines(self) -> list[Object] | None:
-        """All pipelines; None if the API server does not answer."""
-
-        def read() -> list[Object]:
-            return [o for n in self._namespaces for o in self._kubernetes.objects(API_VERSION, KIND, n)]
-
-        try:
-            return await asyncio.get_running_loop().run_in_executor(self._threads, read)
-        except ApiError as e:
-            log.warning("listing pipelines: %s", e.message)
-            return None
+    def _busy_delay(self, key: Key) -> float:
+        """Seconds, which grow, since each reconcile of a pipeline takes time before it learns that it has to wait."""
+        times = self._busy_in_a_row[key] = self._busy_in_a_row.get(key, 0) + 1
+        return min(_LONGEST_BUSY_S, _AFTER_BUSY_S * 2.0 ** min(times - 1, 10)) * random.uniform(0.5, 1.0)  # noqa: S311 (jitter)
 
     async def _beat(self) -> None:
         while True:
-            await asyncio.get_running_loop().run_in_executor(self._threads, self.sentinel.beat)
+            await asyncio.get_running_loop().run_in_executor(self._own_threads, self.sentinel.beat)
             await asyncio.sleep(EVERY_S)
 
 

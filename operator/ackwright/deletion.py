@@ -15,6 +15,7 @@ from ackwright.api.spec import DeliveryPipeline
 from ackwright.api.status import Status, parse_status
 from ackwright.apply import objects as apply
 from ackwright.apply.topic_changes import unthrottle
+from ackwright.clients.attempts import ConnectionBusy
 from ackwright.clients.connections import Connections
 from ackwright.clients.kubernetes import Kubernetes
 from ackwright.errors import AckwrightError
@@ -34,6 +35,7 @@ Object = Mapping[str, Any]
 
 _GONE_S = 5.0  # brokers list a topic for a moment after they have confirmed its deletion
 _SOON_S = 2.0
+_BUSY = "the cluster answers slowly, and other pipelines wait for it"
 _BY_HAND = f"kafka-configs --alter --delete-config {','.join(sorted(RATES))}"
 
 
@@ -143,11 +145,14 @@ def _delete_topics(
     except AckwrightError as e:
         return f"{', '.join(names)}: {e.message}"
     try:
-        for name in names:
-            kafka.delete_topic(name)
-        deadline = time.monotonic() + _GONE_S
-        while (left := kafka.topics(names)) and time.monotonic() < deadline:
-            time.sleep(0.1)
+        with connections.attempt(key, kafka, pipeline.metadata.namespace, writes=True):
+            for name in names:
+                kafka.delete_topic(name)
+            deadline = time.monotonic() + _GONE_S
+            while (left := kafka.topics(names)) and time.monotonic() < deadline:
+                time.sleep(0.1)
+    except ConnectionBusy:
+        return f"{', '.join(names)}: {_BUSY}"
     except AckwrightError as e:
         connections.failed(key, e)
         return f"{', '.join(names)}: {e.message}"
@@ -175,10 +180,13 @@ def _end_throttles(
     except AckwrightError as e:
         return f"{left}: {e.message}"
     try:
-        racks, moving = kafka.racks(), kafka.moving()
-        for step in combined_work((), {}, Brokers(racks, moving={} if late else moving, throttled=throttled)).steps:
-            if isinstance(step, Unthrottle):
-                unthrottle(kafka, step)
+        with connections.attempt(key, kafka, pipeline.metadata.namespace, writes=True):
+            racks, moving = kafka.racks(), kafka.moving()
+            for step in combined_work((), {}, Brokers(racks, moving={} if late else moving, throttled=throttled)).steps:
+                if isinstance(step, Unthrottle):
+                    unthrottle(kafka, step)
+    except ConnectionBusy:
+        return f"{left}: {_BUSY}"
     except AckwrightError as e:
         connections.failed(key, e)
         return f"{left}: {e.message}"

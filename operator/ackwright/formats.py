@@ -10,7 +10,7 @@ from ackwright_stream.jobspec import Format
 def needs_schema(format: Format) -> bool:
     """Whether values of this format can only be read with a schema that the spec has."""
     match format:
-        case Format.BINARY | Format.STRING | Format.AVRO:
+        case Format.BINARY | Format.STRING | Format.AVRO | Format.JSON_SCHEMA | Format.PROTOBUF:
             return False
         case Format.JSON:
             return True
@@ -23,8 +23,19 @@ def needs_registry(format: Format) -> bool:
     match format:
         case Format.BINARY | Format.STRING | Format.JSON:
             return False
-        case Format.AVRO:
+        case Format.AVRO | Format.JSON_SCHEMA | Format.PROTOBUF:
             return True
+        case _:
+            assert_never(format)
+
+
+def schema_is_json(format: Format) -> bool:
+    """Whether the text of a registered schema of this format is JSON."""
+    match format:
+        case Format.AVRO | Format.JSON_SCHEMA:
+            return True
+        case Format.BINARY | Format.STRING | Format.JSON | Format.PROTOBUF:
+            return False
         case _:
             assert_never(format)
 
@@ -39,10 +50,15 @@ def writes_columns(format: Format) -> bool:
     match format:
         case Format.BINARY | Format.STRING:
             return False
-        case Format.JSON | Format.AVRO:
+        case Format.JSON | Format.AVRO | Format.JSON_SCHEMA | Format.PROTOBUF:
             return True
         case _:
             assert_never(format)
+
+
+def can_be_malformed(format: Format) -> bool:
+    """Whether a value can break its format in a way that onMalformed: deadLetter is for."""
+    return needs_schema(format) or needs_registry(format)
 
 
 WITH_SCHEMA = tuple(format for format in Format if needs_schema(format))

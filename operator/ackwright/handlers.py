@@ -1,7 +1,7 @@
-"""kopf's handlers, which only pass events to the controller.
+"""kopf's handlers: they start and stop the controller, and pass it the events of the Lease.
 
-kopf stores nothing in the resources here (no annotations, no finalizers): it only watches pipelines and the Lease.
-Children of pipelines are watched by their label (watches.py).
+kopf stores nothing in resources here (no annotations, no finalizers). Pipelines and their children are watched by
+watches.py, because kopf ends the process for one namespace without permissions.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from typing import Any
 
 import kopf
 
-from ackwright.clients.kubernetes import GROUP, PLURAL, VERSION
 from ackwright.controller import Controller
 from ackwright.sentinel import NAME
 
@@ -37,10 +36,6 @@ def registry(controller: Controller) -> kopf.OperatorRegistry:
     @kopf.on.cleanup(registry=handlers)
     async def stop(**_: Any) -> None:
         await controller.stop()
-
-    @kopf.on.event(GROUP, VERSION, PLURAL, registry=handlers)
-    async def pipeline(event: Any, **_: Any) -> None:
-        controller.update_pipeline(event["type"], event["object"])
 
     @kopf.on.event("coordination.k8s.io", "v1", "leases", field="metadata.name", value=NAME, registry=handlers)
     async def lease(body: kopf.Body, **_: Any) -> None:

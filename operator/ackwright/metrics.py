@@ -1,11 +1,11 @@
-"""The operator's HTTP server: /metrics, /healthz (it receives events), /readyz (it has started to reconcile)."""
+"""The operator's HTTP server: /metrics, /healthz (it receives events and reconciles), /readyz (it has started to)."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
@@ -14,6 +14,17 @@ from prometheus_client.registry import Collector
 from ackwright.conditions.transitions import ORDER
 
 Resources = Callable[[], Mapping[tuple[str, str], Mapping[str, Any]]]  # every pipeline, by namespace and name
+
+
+class Queue(Protocol):
+    """What the metrics show of the worklist."""
+
+    def __len__(self) -> int: ...
+
+    def age(self, *, changed: bool) -> float:
+        """For how many seconds the pipeline that has waited longest has been due."""
+        ...
+
 
 _TOPIC = ["namespace", "pipeline", "topic"]
 _TOPIC_GAUGES = (
@@ -31,8 +42,10 @@ _TOPIC_GAUGES = (
 class Metrics:
     """All metrics of the operator."""
 
-    def __init__(self, pipelines: Resources, due: Callable[[], int]) -> None:
-        """due: returns how many pipelines are due for a reconcile."""
+    def __init__(
+        self, pipelines: Resources, worklist: Queue, lost: Callable[[], Mapping[str, bool]] = lambda: {}
+    ) -> None:
+        """lost: returns whether each watched namespace is lost."""
         self.registry = CollectorRegistry()
         self.duration = Histogram(
             "ackwright_reconcile_seconds",
@@ -43,19 +56,35 @@ class Metrics:
         self.errors = Counter(
             "ackwright_reconcile_errors", "Reconciles that failed and are repeated", ["reason"], registry=self.registry
         )
-        self.registry.register(_PipelineMetrics(pipelines, due))
+        self.registry.register(_PipelineMetrics(pipelines, worklist, lost))
 
 
 class _PipelineMetrics(Collector):
     """Metrics out of the statuses of all pipelines."""
 
-    def __init__(self, pipelines: Resources, due: Callable[[], int]) -> None:
-        self._pipelines, self._due = pipelines, due
+    def __init__(self, pipelines: Resources, worklist: Queue, lost: Callable[[], Mapping[str, bool]]) -> None:
+        self._pipelines, self._worklist, self._lost = pipelines, worklist, lost
 
     def collect(self) -> Iterator[Metric]:
         worklist = GaugeMetricFamily("ackwright_worklist", "Pipelines that are due for a reconcile")
-        worklist.add_metric([], self._due())
+        worklist.add_metric([], len(self._worklist))
         yield worklist
+        age = GaugeMetricFamily(
+            "ackwright_worklist_age_seconds",
+            "How long the pipeline that has waited longest has been due: after a change, or for a routine reconcile",
+            labels=["due_for"],
+        )
+        for due_for, changed in (("change", True), ("routine", False)):
+            age.add_metric([due_for], self._worklist.age(changed=changed))
+        yield age
+        lost = GaugeMetricFamily(
+            "ackwright_namespace_lost",
+            "1 for a watched namespace that is deleted, or in which the operator lacks permissions",
+            labels=["namespace"],
+        )
+        for namespace, is_lost in sorted(self._lost().items()):
+            lost.add_metric([namespace], is_lost)
+        yield lost
         by_condition = GaugeMetricFamily(
             "ackwright_pipelines", "Pipelines by condition", labels=["condition", "status"]
         )

@@ -1,4 +1,4 @@
-"""Observes a pipeline: its objects in Kubernetes, the progress of its driver, and Kafka. Reads only."""
+"""Observes a pipeline: its objects in Kubernetes, what its driver reports, and Kafka. Reads only."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ from ackwright_stream.reasons import REASONS
 from ackwright_stream.reports import ProgressReport, State
 
 Object = Mapping[str, Any]
+Reports = Mapping[str, ProgressReport]  # by the address (host:port) of the driver that reports it
 
 _BROKERS_EVERY_S = 300.0  # how often the brokers' own settings are read
 
@@ -65,19 +66,16 @@ class Observer:
         *,
         now: Callable[[], datetime],
         clock: Callable[[], float],
-        read_progress: Callable[[str], ProgressReport | None],
     ) -> None:
         self._connections, self._settings, self._index = connections, settings, index
-        self._now, self._clock, self._read_progress = now, clock, read_progress
+        self._now, self._clock = now, clock
 
-    def cluster(self, resource: Object, objects: Sequence[Object], memory: Memory) -> ClusterState:
+    def cluster(
+        self, resource: Object, objects: Sequence[Object], progress_by_address: Reports, memory: Memory
+    ) -> ClusterState:
         """The state in Kubernetes, out of objects that the watches bring, and the driver's progress."""
         observed = workload(objects, resource["metadata"]["uid"])
-        reports = {
-            driver.name: self._read_progress(driver.address)
-            for driver in observed.drivers
-            if driver.phase == "Running" and driver.address
-        }
+        reports = {d.name: progress_by_address.get(d.address) for d in observed.drivers if d.address}
         if len(observed.drivers) > 1:
             observed = replace(observed, drivers=tuple(_with_role(d, reports.get(d.name)) for d in observed.drivers))
         progress = reports.get(observed.driver.name) if observed.driver else None
@@ -145,12 +143,14 @@ class Observer:
         *,
         check_brokers: bool,
     ) -> KafkaState | AckwrightError:
+        """The state of one cluster. Raises ConnectionBusy if it is not to be read now."""
         try:
             key, kafka = self._connections.kafka(pipeline, role)
         except AckwrightError as e:
             return e
         try:
-            return kafka_state(kafka, part, needed_topics(part), throttled, check_brokers=check_brokers)
+            with self._connections.attempt(key, kafka, pipeline.metadata.namespace):
+                return kafka_state(kafka, part, needed_topics(part), throttled, check_brokers=check_brokers)
         except AckwrightError as e:
             if REASONS[e.reason].of_connection:
                 self._connections.failed(key, e)

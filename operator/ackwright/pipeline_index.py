@@ -10,6 +10,7 @@ from typing import Any
 
 from ackwright.api.spec import DeliveryPipeline
 from ackwright.planning import declared
+from ackwright.planning.policy import Policy
 
 Key = tuple[str, str]  # namespace, name
 Resource = Mapping[str, Any]
@@ -22,7 +23,9 @@ class PipelineIndex:
     One thread writes, several read.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, policy: Policy = Policy()) -> None:  # noqa: B008 (frozen)
+        """policy: pipelines whose group it refuses do not own that group."""
+        self._policy = policy
         self._resources: dict[Key, Resource] = {}
         self._shares: dict[Key, frozenset[Share]] = {}
         self._sharers: dict[Share, set[Key]] = {}
@@ -42,7 +45,7 @@ class PipelineIndex:
 
     def group_owner(self, resource: Resource) -> str | None:
         """The older pipeline with the same consumer group; None: none."""
-        return declared.group_owner(resource, self._sharing([("group", declared.group_of(resource))]))
+        return declared.group_owner(resource, self._sharing([("group", declared.group_of(resource))]), self._policy)
 
     def conflicting_declarations(self, resource: Resource, pipeline: DeliveryPipeline) -> dict[str, str]:
         """By topic, the older pipeline that declares it differently."""

@@ -43,6 +43,7 @@ class ConditionReason(StrEnum):
     PAUSED = "Paused"
     UNDER_REPLICATED = "UnderReplicated"
     ONE_RACK = "OneRack"
+    NOT_COMPACTED = "NotCompacted"
     TOPICS_UNFIT = "TopicsUnfit"
     TOPIC_CONFLICT = "TopicConflict"
     UNSCHEDULABLE = "Unschedulable"
@@ -95,6 +96,7 @@ _CONSEQUENCES: Mapping[AnyReason, Consequences] = {
     ConditionReason.TOPIC_CONFLICT: Consequences(stalls="TopicsReady"),
     ConditionReason.DRIFTED: Consequences(remark=True),
     ConditionReason.ONE_RACK: Consequences(remark=True),
+    ConditionReason.NOT_COMPACTED: Consequences(remark=True),
     ConditionReason.UNDER_REPLICATED: Consequences(remark=True),
     # The driver.
     ConditionReason.NO_PROGRESS: Consequences(stalls="JobRunning"),

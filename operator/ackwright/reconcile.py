@@ -9,7 +9,8 @@ module does the reads and writes around them.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -21,6 +22,7 @@ from ackwright.apply.objects import write_event
 from ackwright.apply.steps import Clients, take_steps
 from ackwright.apply.topic_changes import refusal
 from ackwright.clients.connections import Connections
+from ackwright.clients.deadline import limited
 from ackwright.clients.kafka import Kafka
 from ackwright.clients.kubernetes import Kubernetes
 from ackwright.conditions import report
@@ -30,8 +32,7 @@ from ackwright.deletion import finish
 from ackwright.errors import AckwrightError
 from ackwright.memory import Memory, SteadyState, versions
 from ackwright.observe.topics import topics
-from ackwright.observe.workload import progress
-from ackwright.observer import ClusterState, Observer
+from ackwright.observer import ClusterState, Observer, Reports
 from ackwright.pipeline_index import PipelineIndex
 from ackwright.planning.clusters import ClusterRole, role_of
 from ackwright.planning.declared import NeverValid, declaration, suspended
@@ -39,15 +40,17 @@ from ackwright.planning.kafka_work import KafkaWork, without_refused
 from ackwright.planning.observation import Observation
 from ackwright.planning.observed import KafkaState
 from ackwright.planning.plan import DeliveryPlan
+from ackwright.planning.policy import policy
 from ackwright.planning.steps import Step, situation, steps
 from ackwright.planning.topic_steps import TopicStep, topic_of
 from ackwright.render.names import FINALIZER
 from ackwright.render.workload import objects as render
 from ackwright.settings import OperatorSettings
-from ackwright_stream.reports import ProgressReport, State
+from ackwright_stream.reports import State
 
 Object = Mapping[str, Any]
 
+_LIMIT_S = 60.0  # all calls to Kafka of one reconcile may take this long
 _SOON_S = 3.0  # until the next reconcile of a pipeline that is changing
 _REQUESTS_PER_S = 50  # for progress, of all pipelines together: many healthy pipelines must not delay an unhealthy one
 
@@ -76,33 +79,38 @@ class Reconciler:
         *,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         clock: Callable[[], float] = time.monotonic,
-        read_progress: Callable[[str], ProgressReport | None] = progress,
         index: PipelineIndex | None = None,
     ) -> None:
         """index: all pipelines, for what they share."""
         self._kubernetes, self._connections, self._settings = kubernetes, connections, settings
         self._now, self._clock = now, clock
-        self._index = index or PipelineIndex()
-        self._observer = Observer(connections, settings, self._index, now=now, clock=clock, read_progress=read_progress)
+        self._policy = policy(settings)
+        self._index = index or PipelineIndex(self._policy)
+        self._observer = Observer(connections, settings, self._index, now=now, clock=clock)
         self._memory: dict[str, Memory] = {}
 
-    def reconcile(self, resource: Object, objects: Iterable[Object]) -> float | None:
-        """Brings a pipeline closer to its spec. resource: as the API server has it; objects: all that carry its label.
+    def reconcile(self, resource: Object, objects: Iterable[Object], reports: Reports) -> float | None:
+        """Brings a pipeline closer to its spec. resource: as the API server has it; objects: all that carry its label;
+        reports: those of its drivers that have answered.
 
         Returns the seconds until the next reconcile; None: nothing is left to do. Raises ApiError if the API server did
-        not accept a write; then reconcile again soon.
+        not accept a write, and ConnectionBusy if a cluster is not to be read now; then reconcile again soon.
         """
+        with limited(_LIMIT_S):
+            return self._reconcile(resource, objects, reports)
+
+    def _reconcile(self, resource: Object, objects: Iterable[Object], reports: Reports) -> float | None:
         meta, objects = resource["metadata"], tuple(objects)
         if meta.get("deletionTimestamp"):
             return self._finish(resource, objects)
         memory = self._memory.setdefault(meta["uid"], Memory())
-        cluster = self._observer.cluster(resource, objects, memory)
+        cluster = self._observer.cluster(resource, objects, reports, memory)
         if self._is_steady(memory, cluster):
             return self._seconds_between_requests()
         memory.steady = None
         memory.update_generation(meta.get("generation"), self._clock())
         status = parse_status(resource.get("status"))
-        declared = declaration(resource, status)
+        declared = declaration(resource, status, self._policy)
         if isinstance(declared, NeverValid):
             return self._report_never_valid(resource, status, declared.invalid)
 
@@ -161,7 +169,9 @@ class Reconciler:
             if not steps_there:
                 continue
             try:
-                refused = refusal(self._connections.kafka(pipeline, role)[1], steps_there)
+                key, kafka = self._connections.kafka(pipeline, role)
+                with self._connections.attempt(key, kafka, pipeline.metadata.namespace, writes=True):
+                    refused = refusal(kafka, steps_there)
             except AckwrightError as e:
                 work = without_refused(work, steps_there, e)
                 continue
@@ -186,6 +196,22 @@ class Reconciler:
         role = role_of(observation.plan, topic_of(step))
         return self._connections.kafka(observation.pipeline, role)[1]
 
+    @contextmanager
+    def _writing(self, observation: Observation, work: KafkaWork) -> Iterator[None]:
+        """The context in which the steps are taken. Raises ConnectionBusy; the next reconcile continues then."""
+        pipeline, connected = observation.pipeline, []
+        for role in ClusterRole:
+            if any(role_of(observation.plan, topic_of(s)) is role for s in work.steps):
+                with suppress(AckwrightError):  # without a connection its steps fail with this error
+                    connected.append(self._connections.kafka(pipeline, role))
+        if not connected:
+            yield
+            return
+        # One attempt for both clusters, since a worker that waits for a second one could wait forever.
+        key, kafka = "/".join(key for key, _ in connected), connected[0][1]
+        with self._connections.attempt(key, kafka, pipeline.metadata.namespace, writes=True):
+            yield
+
     def _act(self, resource: Object, observation: Observation, todo: _Plan) -> tuple[Object, Status]:
         """Takes the steps and writes the status. Returns the resource and its status as they are then."""
         clients = Clients(
@@ -194,7 +220,8 @@ class Reconciler:
             read_topics=lambda kafka: partial(topics, kafka),
             replication_rate=self._settings.replication_rate,
         )
-        applied = take_steps(clients, todo.steps, resource, observation.workload)
+        with self._writing(observation, todo.kafka):
+            applied = take_steps(clients, todo.steps, resource, observation.workload)
         outcome = Outcome(todo.kafka, applied.workload, failure=todo.kafka.refused)
         if applied.failure:
             outcome = replace(outcome, pending=todo.steps, intent=todo.intent, failure=applied.failure)

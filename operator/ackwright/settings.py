@@ -32,6 +32,11 @@ class OperatorSettings:
     workers: int = 8  # pipelines that are reconciled at once
     replication_rate: int = 50 * 1024 * 1024  # of replicas that the operator moves, in bytes per second and broker
     metrics_port: int = 8080
+    # What the platform allows in pipelines (planning/policy.py).
+    allow_any_group: bool = False  # consumer groups whose names do not begin with the pipeline's namespace
+    allowed_groups: tuple[str, ...] = ()  # namespace/group, of single ones of those
+    allow_own_namespace: bool = False  # pipelines in the operator's own namespace
+    allowed_servers: tuple[str, ...] = ()  # host:port or *.domain:port that pipelines may name; empty: any
 
 
 def from_environment(environment: Mapping[str, str]) -> OperatorSettings:
@@ -50,7 +55,8 @@ def from_environment(environment: Mapping[str, str]) -> OperatorSettings:
         try:
             settings[name] = _parse(text, default)
         except ValueError:
-            invalid.append(f"{variable} = {text!r}: must be a positive number; write for instance {default}")
+            kind, example = ("true or false", "true") if isinstance(default, bool) else ("a positive number", default)
+            invalid.append(f"{variable} = {text!r}: must be {kind}; write for instance {example}")
     if invalid:
         raise AckwrightError(Reason.INVALID_SPEC, "\n".join(invalid))
     return OperatorSettings(**settings)
@@ -63,6 +69,10 @@ def _parse(text: str, default: object) -> object:
         return tuple(dict.fromkeys(name for part in text.split(",") if (name := part.strip())))
     if isinstance(default, str):
         return text
+    if isinstance(default, bool):
+        if text not in ("true", "false"):
+            raise ValueError
+        return text == "true"
     number = int(text) if isinstance(default, int) else float(text)
     if not 0 < number < float("inf"):
         raise ValueError

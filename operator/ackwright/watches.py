@@ -1,9 +1,10 @@
-"""Watches the objects with the operator's label, one thread per kind: a list, then the changes after it, and from time
-to time a new list.
+"""Watches pipelines and the objects with the operator's label, one thread per kind and namespace: a list, then the
+changes after it, and from time to time a new list.
 
-kopf would watch all objects of a kind and filter them here, and a large cluster has far more pods and ConfigMaps than
-the operator owns. The API server filters by label itself. And at its start kopf takes time that grows with the square
-of the number of objects.
+Each namespace is watched by itself: one that is deleted, or in which the operator lacks permissions, is lost, and the
+others continue. kopf would end the process. It would also watch all objects of a kind and filter them here, and a large
+cluster has far more pods and ConfigMaps than the operator owns: the API server filters by label itself. And at its
+start kopf takes time that grows with the square of the number of objects.
 """
 
 from __future__ import annotations
@@ -14,28 +15,33 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from ackwright.clients.kubernetes import ApiError, Kubernetes
+
+_LOST = (403, 404)  # statuses by which the API server refuses a list until something changes
 
 log = logging.getLogger("ackwright")
 
 Object = dict[str, Any]
 OnList = Callable[[str, str | None, list[Object]], None]
 OnChange = Callable[[str, Object], None]
+OnLost = Callable[[str, str, str | None], None]
 
 RELIST_EVERY_S = 120.0  # a watch that has died looks like one without changes
 _WATCH_S = 60.0  # of one request; a thread may outlive stop() by this time
 _BETWEEN_S = 1.0  # between requests to a server that ends each at once
 _PAUSE_S = (1.0, 5.0)  # after an error
+_LOST_PAUSE_S = (5.0, 10.0, 20.0, 40.0, 60.0)  # after so many refusals in a row
 
 
 class Watches:
     """Watches some kinds of objects with these labels.
 
     on_list is called with the kind, the namespace and all objects; on_change with ADDED, MODIFIED or DELETED and the
-    object. Both are called in the event loop that runs start(), for each kind and namespace in the order of events.
+    object; on_lost with the namespace, the kind, and why its objects cannot be listed, then with None when they can
+    again. All are called in the event loop that runs start(), for each kind and namespace in the order of events.
     """
 
     def __init__(
@@ -47,14 +53,22 @@ class Watches:
         *,
         on_list: OnList,
         on_change: OnChange,
+        on_lost: OnLost = lambda *_: None,
+        without_labels: Collection[str] = (),
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """kinds: apiVersion and kind of each; a namespace None means all."""
-        self._kubernetes, self._labels, self._on_list, self._on_change = kubernetes, labels, on_list, on_change
+        """kinds: apiVersion and kind of each; a namespace None means all; without_labels: kinds of which all objects
+        are watched.
+        """
+        self._kubernetes, self._labels, self._without_labels = kubernetes, labels, without_labels
+        self._on_list, self._on_change, self._on_lost, self._clock = on_list, on_change, on_lost, clock
+        self._last_turns: dict[str, float] = {}  # by thread, when it last got an answer or an error
         self._targets = [(*kind, namespace) for namespace in namespaces for kind in kinds]
+        self._listed: set[tuple[str, str]] = set()  # kinds and namespaces whose last list succeeded
         self._stopped = threading.Event()
 
     async def start(self) -> None:
-        """Starts the threads. Returns when everything has been listed once."""
+        """Starts the threads. Returns when everything has been listed once, or is lost."""
         self._loop = asyncio.get_running_loop()
         listed = [asyncio.Event() for _ in self._targets]
         for (api_version, kind, namespace), event in zip(self._targets, listed, strict=True):
@@ -64,15 +78,29 @@ class Watches:
             ).start()
         await asyncio.gather(*(event.wait() for event in listed))
 
+    def standstill(self) -> float:
+        """For how many seconds the thread that has stood still for longest has neither got an answer nor an error."""
+        return self._clock() - min(tuple(self._last_turns.values()), default=self._clock())
+
     def stop(self) -> None:
         """Ends all calls of on_list and on_change. The threads end by themselves."""
         self._stopped.set()
 
     def _run(self, api_version: str, kind: str, namespace: str | None, listed: asyncio.Event) -> None:
+        refused = 0
         while not self._stopped.is_set():
+            self._last_turns[threading.current_thread().name] = self._clock()
             try:
                 self._follow(api_version, kind, namespace, listed)
             except ApiError as e:
+                if namespace is not None and e.status in _LOST:
+                    refused = 1 if (kind, namespace) in self._listed else refused + 1
+                    self._listed.discard((kind, namespace))
+                    self._call(self._on_lost, namespace, kind, e.message)
+                    self._call(listed.set)
+                    pause = _LOST_PAUSE_S[min(refused, len(_LOST_PAUSE_S)) - 1]
+                    self._stopped.wait(pause * random.uniform(0.5, 1.0))  # noqa: S311 (jitter)
+                    continue
                 if e.status == 410:  # the API server has forgotten the events since the last one
                     continue
                 log.warning("watching %s: %s", kind, e.message)
@@ -83,14 +111,20 @@ class Watches:
 
     def _follow(self, api_version: str, kind: str, namespace: str | None, listed: asyncio.Event) -> None:
         """Lists once, then watches until the next list is due."""
-        objects, version = self._kubernetes.listing(api_version, kind, namespace, self._labels)
+        labels = None if kind in self._without_labels else self._labels
+        objects, version = self._kubernetes.listing(api_version, kind, namespace, labels)
         self._call(self._on_list, kind, namespace, objects)
+        if namespace is not None:
+            self._listed.add((kind, namespace))
+            self._call(self._on_lost, namespace, kind, None)
         self._call(listed.set)
         until = time.monotonic() + RELIST_EVERY_S
+        thread = threading.current_thread().name
         while not self._stopped.is_set() and (left := until - time.monotonic()) > 0:
             started, seconds = time.monotonic(), max(1.0, min(left, _WATCH_S))
+            self._last_turns[thread] = self._clock()
             for event, changed in self._kubernetes.watch(
-                api_version, kind, namespace, self._labels, version=version, seconds=seconds
+                api_version, kind, namespace, labels, version=version, seconds=seconds
             ):
                 version = changed["metadata"]["resourceVersion"]
                 if event != "BOOKMARK":

@@ -15,6 +15,12 @@ def named(noun: str, names: Collection[object]) -> str:
     return f"{noun if len(names) == 1 else noun + 's'} {', '.join(map(str, names))}"
 
 
+def listed(names: Collection[object], last: str = "and") -> str:
+    """The names in a sentence: a; a and b; a, b and c. last: the word before the last one."""
+    *first, end = map(str, names)
+    return f"{', '.join(first)} {last} {end}" if first else end
+
+
 def sentence(cause: str, remedy: str) -> str:
     """The message of a cause and its remedy, which may be empty."""
     return f"{cause}; {remedy}" if remedy else cause

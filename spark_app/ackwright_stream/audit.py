@@ -70,11 +70,11 @@ def audit(spark: SparkSession, job: JobSpec, routes: Iterable[str] = ()) -> Repo
         doubts, notes = list(passed.doubts), list[str]()
         for (to, _), output in zip(contents, required, strict=True):
             more_doubts, more_notes = to.fix_content(output, passed.recorded)
-            doubts += more_doubts
+            doubts += [doubt for doubt in more_doubts if doubt not in doubts]
             notes += more_notes
-        explained = _explained(job, view, sink, passed.end)
         comparisons = []
         for (to, compute), output in zip(contents, required, strict=True):
+            explained = _explained(job, view, sink, passed.end, precedes=to.precedes_positions)
             late = compute(spark, job, to, passed.end, explained, late=True) if explained != passed.end else None
             comparisons.append(to.compare(output, late, doubts, passed.counted))
         comparison = comparisons[0].with_letters(comparisons[1]) if letters else comparisons[0]
@@ -117,11 +117,17 @@ def _check_log(job: JobSpec, view: KafkaView, passed: Offsets) -> None:
             )
 
 
-def _explained(job: JobSpec, view: KafkaView, sink: SinkReader, passed: Offsets) -> dict[Lane, int]:
-    """How far the source explains what is in the sink, read after the sink's content is fixed."""
-    # Only at-least-once writes before it moves its positions. The job reads no further than the last stable offset;
-    # an application upstream may keep a transaction open for long.
-    writes_first = job.guarantee is Guarantee.AT_LEAST_ONCE
+def _explained(job: JobSpec, view: KafkaView, sink: SinkReader, passed: Offsets, *, precedes: bool) -> dict[Lane, int]:
+    """How far the source explains what is in the sink, read after the sink's content is fixed.
+
+    precedes: as SinkReader.precedes_positions.
+    """
+    # Only at-least-once writes before it moves its positions, or any guarantee but at-most-once what is in another
+    # store than they are. The job reads no further than the last stable offset; an application upstream may keep a
+    # transaction open for long.
+    writes_first = job.guarantee is Guarantee.AT_LEAST_ONCE or (
+        precedes and job.guarantee is not Guarantee.AT_MOST_ONCE
+    )
     ends: Mapping[Lane, int | None] = view.stable(passed) if writes_first else sink.positions(passed)
     return {lane: max(offset, ends[lane] or 0) for lane, offset in passed.items()}
 

@@ -14,6 +14,14 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import pyarrow as pa
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from ackwright_stream.audit_values import Undecodable, text, values
+
+__all__ = ["TYPE", "column_type", "decoder", "text", "text_of_columns"]
+TYPE = "AVRO"
 
 Read = Callable[[bytes, int], tuple[Any, int]]
 Names = dict[str, Any]
@@ -37,10 +45,6 @@ _TIMES = {
     "local-timestamp-millis": pa.timestamp("us"),
     "local-timestamp-micros": pa.timestamp("us"),
 }
-
-
-class Undecodable(Exception):
-    """Bytes that are no record of their schema, or schemas that do not resolve."""
 
 
 class Schema:
@@ -113,9 +117,19 @@ def _logical(node: Mapping[str, Any]) -> str | None:
     return name if name in _TIMES and kind == ("int" if name == "date" else "long") else None
 
 
-def decoder(writer: Schema, reader: Schema) -> Callable[[bytes, int], Any]:
-    """A function that decodes a record from bytes at a position to their end. Both raise Undecodable."""
-    read = _Compiler(writer, reader).value(writer.top, reader.top)
+def column_type(schema: str) -> pa.DataType:
+    """The columns of a reader's schema, as a struct."""
+    return arrow_type(Schema(schema))
+
+
+def decoder(writer: str, reader: str | None) -> Callable[[bytes, int], Any]:
+    """A function that decodes a record from bytes at a position to their end. Both raise Undecodable.
+
+    reader: None: the same as the writer's.
+    """
+    w = Schema(writer)
+    r = w if reader is None else Schema(reader)
+    read = _Compiler(w, r).value(w.top, r.top)
 
     def decode(data: bytes, start: int) -> Any:
         try:
@@ -359,3 +373,38 @@ def _convert(node: Mapping[str, Any]) -> Callable[[Any], Any] | None:
     if logical in ("timestamp-millis", "local-timestamp-millis"):
         return lambda number: number * 1000
     return None
+
+
+# ------------------------------------------------ content as text
+
+
+def text_of_columns(record: Column, kind: StructType, schema: str | None) -> Column:
+    """The content of records. schema: as declared; None: the job derives one that holds everything."""
+
+    def convert(records: pa.Array) -> pa.Array:
+        described = Schema(schema) if schema else None
+        rows = values(records)
+        if described is not None:
+            rows = [_as_written(row, described, described.top) for row in rows]
+        return pa.array([None if row is None else text(row) for row in rows], pa.binary())
+
+    return F.arrow_udf(convert, "binary")(record)
+
+
+def _as_written(value: Any, schema: Schema, node: Any) -> Any:
+    """A value of the output as the declared schema holds it: timestamp-millis has no microseconds."""
+    node = schema.at(node)
+    if isinstance(node, list):
+        node = schema.at(next(n for n in node if schema.at(n).get("type") != "null"))
+    if value is None:
+        return None
+    if node["type"] == "record":
+        kinds = {f["name"]: f["type"] for f in node["fields"]}
+        return {name: _as_written(v, schema, kinds[name]) for name, v in value.items()}
+    if node["type"] == "array":
+        return [_as_written(v, schema, node["items"]) for v in value]
+    if node["type"] == "map":
+        return [(k, _as_written(v, schema, node["values"])) for k, v in value]
+    if str(node.get("logicalType", "")).endswith("timestamp-millis"):
+        return value // 1000 * 1000
+    return value

@@ -21,6 +21,7 @@ from ackwright_stream.formats.base import METADATA
 # Headers that follow those of the record.
 PREFIX = "ackwright.dead-letter."
 GROUP, TOPIC, PARTITION, OFFSET, REASON = (f"{PREFIX}{n}" for n in ("group", "topic", "partition", "offset", "reason"))
+KEY = f"{PREFIX}key"  # the key of the record, in a topic whose keys are those of keyed_records()
 
 _HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 # A dead letter as sinks take it: the place of the record in the source, the record, and why it is malformed.
@@ -74,20 +75,30 @@ def records(letters: pa.RecordBatch, group: str) -> pa.RecordBatch:
 
     group: of the pipeline. A topic may have the dead letters of several pipelines.
     """
-    headers = [
-        [
-            *(letter["headers"] or ()),
-            *(
-                {"key": name, "value": str(value).encode()}
-                for name, value in (
-                    (GROUP, group),
-                    (TOPIC, letter["topic"]),
-                    (PARTITION, letter["partition"]),
-                    (OFFSET, letter["offset"]),
-                    (REASON, letter["reason"]),
-                )
-            ),
-        ]
-        for letter in letters.select(["topic", "partition", "offset", "headers", "reason"]).to_pylist()
-    ]
+    places = letters.select(["topic", "partition", "offset", "headers", "reason"]).to_pylist()
+    headers = [_headers(letter, group, {}) for letter in places]
     return pa.RecordBatch.from_arrays([letters["key"], letters["value"], pa.array(headers, _HEADERS)], schema=RECORD)
+
+
+def keyed_records(letters: pa.RecordBatch, group: str) -> pa.RecordBatch:
+    """Dead letters as records() of a compacted topic, which keeps the last record of each key.
+
+    The key is the record's place in the source, and the header KEY has the key that it had, null for none. The key
+    names the pipeline: others may read the same source, and compaction would take their dead letters for repeated ones.
+    """
+    rows = letters.to_pylist()
+    keys = [f"{group}/{row['topic']}-{row['partition']}@{row['offset']}".encode() for row in rows]
+    headers = [_headers(row, group, {KEY: row["key"]}) for row in rows]
+    columns = [pa.array(keys, pa.binary()), letters["value"], pa.array(headers, _HEADERS)]
+    return pa.RecordBatch.from_arrays(columns, schema=RECORD)
+
+
+def _headers(letter: Mapping[str, Any], group: str, further: Mapping[str, bytes | None]) -> list[dict[str, Any]]:
+    """The record's headers, and then those of a dead letter, with the reason last."""
+    own = ((GROUP, group), (TOPIC, letter["topic"]), (PARTITION, letter["partition"]), (OFFSET, letter["offset"]))
+    return [
+        *(letter["headers"] or ()),
+        *({"key": name, "value": str(value).encode()} for name, value in own),
+        *({"key": name, "value": value} for name, value in further.items()),
+        {"key": REASON, "value": letter["reason"].encode()},
+    ]

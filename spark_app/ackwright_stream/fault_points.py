@@ -11,14 +11,15 @@ The points, in the order in which a lane's task passes them: task-start, after-i
 mid-produce, before-commit, after-commit. In the driver: batch-start, batch-end (all lanes have committed, Spark does
 not know of it yet), before-advance and after-advance (at-least-once). In the task: claimed (at-most-once).
 
-With a sink of files a task also passes file-created, after the file of each of its lanes.
+With a sink of files a task also passes letters-written (its dead letters are durable, and no file is there), and
+file-created after the file of each of its lanes.
 
 A task of a stateful pipeline passes stored (its state and its rows are complete). Its driver then passes evaluated (of
 all tasks, and nothing is in a transaction), after-init, after-read, after-offsets, mid-produce, before-commit and
 after-commit.
 
-With a sink whose driver commits, a task passes mid-produce and then staged (its files are there, and in no commit); the
-driver passes after-read, before-commit, after-commit, and claimed.
+With a sink whose driver commits, a task passes mid-produce, then staged (its files are there, and in no commit), and
+then letters-written; the driver passes after-read, before-commit, after-commit, and claimed.
 """
 
 from __future__ import annotations

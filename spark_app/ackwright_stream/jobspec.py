@@ -72,6 +72,8 @@ __all__ = [
     "to_json",
 ]
 
+# Functions of Spark's SQL that call any method of the job's JVM, and thereby read its Secrets or start programs.
+REFUSED_FUNCTIONS = ("java_method", "reflect", "try_reflect")
 VERSION = 5  # of this format; the operator and the job image must agree
 
 
@@ -95,9 +97,10 @@ class Source:
     offsets_per_transaction: int | None  # limit of a batch for each of its transactions; None: no limit
     smallest_batch: int | None  # offsets; transaction time-outs do not reduce the limit further; None: there is none
     format: Format
-    # Of json: Spark DDL. Of avro: the reader's schema, which the driver reads from the registry; None until then.
+    # Of json: Spark DDL. Of formats with a registry: the reader's schema, which the driver reads there; None until
+    # then.
     schema: str | None
-    subject: str | None  # in the registry, of the reader's schema; only for avro
+    subject: str | None  # in the registry, of the reader's schema; None for formats without one
     schema_version: int | None  # of the subject; None: the latest when the driver starts
     # Schemas of the subject's latest versions by id, which workers need not ask the registry for. The driver's, too.
     writer_schemas: Mapping[str, str]

@@ -92,11 +92,16 @@ class OutputSchema:
 
 @dataclass(frozen=True)
 class DeadLetterTopic:
-    """Where a Kafka sink writes dead letters, on the brokers of its rows."""
+    """The topic of dead letters: on the brokers of the rows, or those of the source if rows are not in Kafka."""
 
     topic: str
-    # Of a producer that writes them before the positions move (at-least-once). Otherwise that of the rows writes them.
+    # Of a producer that writes them outside of transactions: under at-least-once, and for rows that are not in Kafka.
     producer: Mapping[str, str]
+
+    @classmethod
+    def of_sink(cls, value: Mapping[str, Any]) -> Self | None:
+        """The field `dead_letters` of what asdict() returned for a sink. Raises as SinkSpec.of_json()."""
+        return cls(**checked(cls, value, "dead_letters", "sink.")) if value["dead_letters"] else None
 
 
 @dataclass(frozen=True)
@@ -136,7 +141,7 @@ class KafkaSink:
         positions = KafkaPositions(**checked(KafkaPositions, value, "positions", "sink."))
         cluster = Cluster(**checked(Cluster, value, "cluster", "sink.")) if value["cluster"] else None
         schema = value["output_schema"] and OutputSchema(**checked(OutputSchema, value, "output_schema", "sink."))
-        letters = value["dead_letters"] and DeadLetterTopic(**checked(DeadLetterTopic, value, "dead_letters", "sink."))
+        letters = DeadLetterTopic.of_sink(value)
         keep, format = value["preserve_partition"], Format(value["format"])
         return cls(value["topic"], format, schema, keep, positions, cluster, letters)
 
@@ -200,6 +205,7 @@ class DeltaSink:
     # the identity of the pod.
     credentials: str | None
     commit: Mapping[str, str]  # settings of commits: timeout.ms, checkpoint.interval
+    dead_letters: DeadLetterTopic | None  # None: there are none
     kind: str = field(default="delta", init=False)
 
     @property
@@ -214,8 +220,9 @@ class DeltaSink:
     @classmethod
     def of_json(cls, value: Mapping[str, Any]) -> Self:
         """As in SinkSpec."""
+        columns, letters = tuple(value["partition_columns"]), DeadLetterTopic.of_sink(value)
         fields = {k: v for k, v in value.items() if k != "kind"}
-        return cls(**{**fields, "partition_columns": tuple(value["partition_columns"])})
+        return cls(**{**fields, "partition_columns": columns, "dead_letters": letters})
 
 
 @dataclass(frozen=True)
@@ -243,6 +250,7 @@ class IcebergSink:
     # the pod.
     credentials: str | None
     commit: Mapping[str, str]  # settings of commits: timeout.ms
+    dead_letters: DeadLetterTopic | None  # None: there are none
     kind: str = field(default="iceberg", init=False)
 
     @property
@@ -257,8 +265,9 @@ class IcebergSink:
     @classmethod
     def of_json(cls, value: Mapping[str, Any]) -> Self:
         """As in SinkSpec."""
+        columns, letters = tuple(value["partition_columns"]), DeadLetterTopic.of_sink(value)
         fields = {k: v for k, v in value.items() if k != "kind"}
-        return cls(**{**fields, "partition_columns": tuple(value["partition_columns"])})
+        return cls(**{**fields, "partition_columns": columns, "dead_letters": letters})
 
 
 @dataclass(frozen=True)
@@ -270,6 +279,7 @@ class FilesSink:
     region: str | None  # of S3
     credentials: str | None  # as in DeltaSink
     commit: Mapping[str, str]  # settings of the requests that create files: timeout.ms
+    dead_letters: DeadLetterTopic | None  # None: there are none
     kind: str = field(default="files", init=False)
 
     @property
@@ -284,7 +294,8 @@ class FilesSink:
     @classmethod
     def of_json(cls, value: Mapping[str, Any]) -> Self:
         """As in SinkSpec."""
-        return cls(**{k: v for k, v in value.items() if k != "kind"})
+        fields = {k: v for k, v in value.items() if k != "kind"}
+        return cls(**{**fields, "dead_letters": DeadLetterTopic.of_sink(value)})
 
 
 _SINKS: dict[str, type[SinkSpec]] = {

@@ -25,7 +25,9 @@ class Format(StrEnum):
     BINARY = "binary"
     STRING = "string"
     JSON = "json"
-    AVRO = "avro"  # with the id of its schema in a registry
+    AVRO = "avro"  # this and the next ones: with the id of its schema in a registry
+    JSON_SCHEMA = "jsonSchema"
+    PROTOBUF = "protobuf"
 
 
 # Settings that the protocol requires: the value by name, with the rule.

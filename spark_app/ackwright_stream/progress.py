@@ -132,9 +132,6 @@ class Progress:
         """The state at this moment."""
         with self._lock:
             self._forget_old()
-            positions: dict[str, dict[str, int]] = {}
-            for lane, offset in sorted(self._positions.items()):
-                positions.setdefault(lane.topic, {})[str(lane.partition)] = offset
             counts = self._counts
             return ProgressReport(
                 pipeline=f"{self.job.namespace}/{self.job.name}",
@@ -144,7 +141,7 @@ class Progress:
                 batch_id=self._batch,
                 batch_seconds=round(self._batch_seconds, 3),
                 last_batch_at=self._last_batch_at,
-                positions=positions,
+                positions=_by_topic(self._positions),
                 lag=sum(
                     max(0, end - self._positions[lane]) for lane, end in self._ends.items() if lane in self._positions
                 ),
@@ -159,7 +156,16 @@ class Progress:
                 records_per_second=round(sum(n for _, n in self._recent) / _WINDOW_S, 1),
                 last_error=self._failure,
                 start_seconds={part: round(seconds, 3) for part, seconds in self.start.seconds.items()},
+                ends=_by_topic({lane: end for lane, end in self._ends.items() if lane in self._positions}),
             )
+
+
+def _by_topic(offsets: Mapping[Lane, int]) -> dict[str, dict[str, int]]:
+    """Offsets by topic and partition."""
+    topics: dict[str, dict[str, int]] = {}
+    for lane, offset in sorted(offsets.items()):
+        topics.setdefault(lane.topic, {})[str(lane.partition)] = offset
+    return topics
 
 
 # Attributes of ProgressReport, and the help of their metrics.

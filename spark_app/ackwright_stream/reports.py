@@ -225,6 +225,7 @@ class ProgressReport:
     records_per_second: float
     last_error: Failure | None = None
     start_seconds: Mapping[StartPart, float] = field(default_factory=dict)  # of the parts that have ended
+    ends: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # of the source, by topic and partition
 
     @property
     def starting(self) -> StartPart | None:
@@ -241,8 +242,9 @@ class ProgressReport:
     @classmethod
     def of_json(cls, value: Mapping[str, Any]) -> Self:
         """Raises KeyError, TypeError or ValueError for anything that as_json() did not return."""
-        fields = {name: value[wire] for name, wire in _WIRE.items() if name != "start_seconds"}
-        start_seconds = dict(value.get("startSeconds", {}))  # a driver of an earlier release does not report it
+        fields = {name: value[wire] for name, wire in _WIRE.items() if name not in ("start_seconds", "ends")}
+        # A driver of an earlier release does not report these two.
+        start_seconds, ends = dict(value.get("startSeconds", {})), dict(value.get("ends", {}))
         error = fields["last_error"]
         return cls(
             **{
@@ -250,6 +252,7 @@ class ProgressReport:
                 "state": State(fields["state"]),
                 "last_error": None if error is None else Failure.of_json(error),
                 "start_seconds": {StartPart(part): float(seconds) for part, seconds in start_seconds.items()},
+                "ends": ends,
             }
         )
 

@@ -29,6 +29,7 @@ _ONE_TRY_S = 10.0
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 2.0
 _NO_SUBJECT, _NO_VERSION, _NO_SCHEMA, _INVALID_SCHEMA = 40401, 40402, 40403, 42201
 _INCOMPATIBLE = 409
+AVRO = "AVRO"  # the kind of a schema that names none
 
 
 @dataclass(frozen=True)
@@ -93,17 +94,20 @@ class RegistryClient:
         body = self._body(answer, f"reading the versions of subject {subject}", list)
         return [int(n) for n in body]
 
-    def registered_id(self, subject: str, schema: str) -> int | None:
-        """The id of this schema in a subject; None if it is not registered there."""
-        answer = self._request("POST", f"/subjects/{quote(subject, safe='')}", {"schema": schema})
-        if answer.error_code in (_NO_SUBJECT, _NO_VERSION, _NO_SCHEMA):
-            return None
+    def registered_id(self, subject: str, schema: str, kind: str = AVRO) -> int | None:
+        """The id of this schema in a subject; None if it is not registered there.
+
+        kind: as Schema.type, here and below.
+        """
+        answer = self._request("POST", f"/subjects/{quote(subject, safe='')}", _described(schema, kind))
+        if answer.error_code in (_NO_SUBJECT, _NO_VERSION, _NO_SCHEMA, _INVALID_SCHEMA):
+            return None  # register() has the registry's reason for an invalid one
         return int(self._body(answer, f"looking up a schema of subject {subject}")["id"])
 
-    def require_compatible(self, subject: str, schema: str) -> None:
+    def require_compatible(self, subject: str, schema: str, kind: str = AVRO) -> None:
         """Raises JobError(SCHEMA_INCOMPATIBLE) if the subject's compatibility level refuses the schema."""
         path = f"/compatibility/subjects/{quote(subject, safe='')}/versions/latest?verbose=true"
-        answer = self._request("POST", path, {"schema": schema})
+        answer = self._request("POST", path, _described(schema, kind))
         if answer.error_code in (_NO_SUBJECT, _NO_VERSION, _NO_SCHEMA):
             return  # the first version
         body = self._body(answer, f"comparing a schema with subject {subject}")
@@ -115,9 +119,9 @@ class RegistryClient:
                 f"{reasons or 'the compatibility level of the subject refuses it'}",
             )
 
-    def register(self, subject: str, schema: str) -> int:
+    def register(self, subject: str, schema: str, kind: str = AVRO) -> int:
         """Registers a schema, unless the subject has it; returns its id. Raises JobError(SCHEMA_INCOMPATIBLE)."""
-        answer = self._request("POST", f"/subjects/{quote(subject, safe='')}/versions", {"schema": schema})
+        answer = self._request("POST", f"/subjects/{quote(subject, safe='')}/versions", _described(schema, kind))
         if answer.status in (_INCOMPATIBLE, 422) and answer.error_code is not None:
             text = f"{self.name} refuses the schema of the output for subject {subject}: {answer.message}"
             raise _error(Reason.SCHEMA_INCOMPATIBLE, text)
@@ -215,6 +219,11 @@ def _schema(body: dict[str, Any], schema_id: int) -> Schema:
         version=int(body["version"]) if "version" in body else None,
         references=len(body.get("references") or ()),
     )
+
+
+def _described(schema: str, kind: str) -> dict[str, str]:
+    """A schema in a request. Registries older than the field take every schema for Avro."""
+    return {"schema": schema} if kind == AVRO else {"schema": schema, "schemaType": kind}
 
 
 def _json(text: bytes) -> Any:

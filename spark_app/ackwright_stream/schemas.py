@@ -6,21 +6,20 @@ From then on the jobspec has them: the reader's schema of the source, and the sc
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from pyspark.sql import SparkSession
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import StructField
 
 from ackwright_stream import source as reading
 from ackwright_stream import transform
 from ackwright_stream.errors import JobError
-from ackwright_stream.formats import avro, avro_schema
-from ackwright_stream.formats.avro_schema import Unsupported
+from ackwright_stream.formats import registered_format
 from ackwright_stream.formats.base import METADATA
-from ackwright_stream.jobspec import JobSpec, OutputSchema, Reason
+from ackwright_stream.formats.registered import TYPES, RegisteredFormat, Unsupported, value_fields
+from ackwright_stream.jobspec import Format, JobSpec, OutputSchema, Reason
 from ackwright_stream.reasons import REASONS
 from ackwright_stream.schema_registry import RegistryClient
 from ackwright_stream.sinks.kafka import columns
@@ -44,74 +43,77 @@ def resolved(spark: SparkSession, job: JobSpec, *, register: bool) -> JobSpec:
     declared: OutputSchema | None = getattr(sink, "output_schema", None)  # a sink outside Kafka has no such field
     if declared is not None:
         output = transform.apply_transform(spark, reading.read_stream(spark, job, "earliest"), job)
-        schema = _output_schema(client, declared, columns.value_columns(output), register=register)
+        schema = _output_schema(client, declared, sink.format, columns.value_columns(output), register=register)
         job = replace(job, sink=replace(sink, output_schema=schema))
     return job
 
 
 def with_reader_schema(client: RegistryClient, job: JobSpec) -> JobSpec:
     """The job with the reader's schema of its source. Raises JobError."""
-    subject = job.source.subject or ""
+    subject, format_, kind = job.source.subject or "", job.source.format, TYPES[job.source.format]
     registered = client.version(subject, job.source.schema_version)
     name = f"version {registered.version} of subject {subject} in {client.name}"
-    if registered.type != "AVRO":
-        raise _incompatible(f"{name} is of type {registered.type}, and source.format is avro")
+    if registered.type != kind:
+        raise _incompatible(f"{name} is of type {registered.type}, and source.format is {format_}")
     if registered.references:
         raise _incompatible(f"{name} refers to other schemas, which is not supported")
     try:
-        kind = avro_schema.read(registered.text)
+        columns_of_view = registered_format(format_).column_names(registered.text)
     except Unsupported as e:
         raise _incompatible(f"{name} cannot be read: {e}") from None
-    if any(field.lower() == METADATA for field, _ in kind.fields):
+    if any(column.lower() == METADATA for column in columns_of_view):
         raise _incompatible(f"{name} has a field {METADATA!r}, which is the column of the record's metadata")
     log.info("the source is read with %s (schema %d)", name, registered.id)
     source = replace(
         job.source,
         schema=registered.text,
         schema_version=registered.version,
-        writer_schemas=_writer_schemas(client, subject),
+        writer_schemas=_writer_schemas(client, subject, kind),
     )
     return replace(job, source=source)
 
 
-def _writer_schemas(client: RegistryClient, subject: str) -> dict[str, str]:
+def _writer_schemas(client: RegistryClient, subject: str, kind: str) -> dict[str, str]:
     """The subject's latest schemas by id. With them a registry that is down later affects only records of new ones."""
     latest = (client.version(subject, n) for n in client.versions(subject)[-_VERSIONS:])
-    return {str(s.id): s.text for s in latest if s.type == "AVRO" and not s.references}
+    return {str(s.id): s.text for s in latest if s.type == kind and not s.references}
 
 
 def _output_schema(
-    client: RegistryClient, declared: OutputSchema, fields: Sequence[StructField], *, register: bool
+    client: RegistryClient, declared: OutputSchema, format_: Format, fields: Sequence[StructField], *, register: bool
 ) -> OutputSchema:
-    subject, value = declared.subject, avro.value_fields(fields)
-    if problems := avro.value_problems(fields):
+    subject, value = declared.subject, value_fields(fields)
+    kind, of_format = TYPES[format_], registered_format(format_)
+    if problems := of_format.value_problems(fields):
         raise JobError(Reason.INVALID_TRANSFORM, "; ".join(problems))
-    schema = _declared(declared.text, value) if declared.text else _derived(subject, value)
-    schema_id = client.registered_id(subject, schema)
+    schema = (
+        _declared(of_format, declared.text, value) if declared.text else _derived(client, of_format, subject, value)
+    )
+    schema_id = client.registered_id(subject, schema, kind)
     if schema_id is None and register:
-        schema_id = client.register(subject, schema)  # the registry compares it with the versions of the subject
+        schema_id = client.register(subject, schema, kind)  # the registry compares it with the subject's versions
         log.info("registered schema %d of the output in subject %s", schema_id, subject)
     elif schema_id is None:
-        client.require_compatible(subject, schema)
+        client.require_compatible(subject, schema, kind)
         schema_id = 0  # nothing is written with it
     return OutputSchema(subject, schema, schema_id)
 
 
-def _derived(subject: str, fields: Sequence[StructField]) -> str:
-    problems = list(avro_schema.column_problems(fields))
-    if problems:
+def _derived(client: RegistryClient, of_format: RegisteredFormat, subject: str, fields: Sequence[StructField]) -> str:
+    if problems := of_format.derivation_problems(fields):
         raise JobError(Reason.INVALID_TRANSFORM, "; ".join(problems))
-    # The same for as long as the subject is: a record of another name is incompatible.
-    name = re.sub(r"[^A-Za-z0-9_]", "_", subject.removesuffix("-value"))
-    return avro_schema.of_columns(fields, name if re.match("[A-Za-z_]", name) else f"_{name}")
+    return of_format.derived_schema(subject, fields, lambda: _latest(client, subject))
 
 
-def _declared(schema: str, fields: Sequence[StructField]) -> str:
+def _latest(client: RegistryClient, subject: str) -> str | None:
+    return client.version(subject, None).text if client.versions(subject) else None
+
+
+def _declared(of_format: RegisteredFormat, schema: str, fields: Sequence[StructField]) -> str:
     try:
-        kind = avro_schema.read(schema)
+        problems = of_format.declared_problems(schema, fields)
     except Unsupported as e:
         raise JobError(Reason.INVALID_SPEC, f"the schema of the sink cannot be used: {e}") from None
-    problems = list(avro_schema.mismatches(StructType(list(fields)), kind))
     if problems:
         raise JobError(
             Reason.INVALID_TRANSFORM, f"the output does not fit the schema of the sink: {'; '.join(problems)}"

@@ -72,8 +72,8 @@ def open_directory(job: JobSpec, files: Files, query: str, last: Decision | None
         raise JobError(
             Reason.INVALID_TRANSFORM,
             f"the state behind batch {last.batch} is of another query: the transform, the source's format or schema, "
-            "or the settings of the state have changed; undo the change, or create a pipeline with another source.groupId and another "
-            "state.checkpoint",
+            "or the settings of the state have changed; undo the change, or create a pipeline with another "
+            "source.groupId and another state.checkpoint",
         )
     _require_state(files, last)
     _rebuild(files, last)

@@ -12,9 +12,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ackwright_stream import source
 from ackwright_stream.errors import JobError
-from ackwright_stream.jobspec import JobSpec, Reason, StateSettings, Transform
+from ackwright_stream.jobspec import REFUSED_FUNCTIONS, JobSpec, Reason, StateSettings, Transform
 from ackwright_stream.spark_internals import logical_plan
-from ackwright_stream.spark_internals.session import silence_analysis_log
+from ackwright_stream.spark_internals.session import drop_functions, silence_analysis_log
 
 VIEW = "source"
 
@@ -121,6 +121,7 @@ def _sql(spark: SparkSession, records: DataFrame, sql: str) -> DataFrame:
             raise JobError(
                 Reason.INVALID_TRANSFORM, f"transform.sql is not a query but a command ({command}); write one SELECT"
             )
+        drop_functions(spark, REFUSED_FUNCTIONS)  # before the analysis, which evaluates some arguments
         records.createOrReplaceTempView(VIEW)
         try:
             return spark.sql(sql)

@@ -2,7 +2,7 @@
 
 Other process-wide values depend on no job: the sinks that are registered by name (jobspec, sinks/registry), the loaded
 librdkafka (sinks/kafka/librdkafka), admin clients whose close is postponed (admin_client), and decoders and encoders of
-schemas, which never change (formats/avro).
+schemas, which never change (formats/).
 """
 
 from __future__ import annotations

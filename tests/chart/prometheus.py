@@ -15,6 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from ackwright.metrics import Metrics
+from ackwright.worklist import Worklist
 from lab import binaries
 from lab.cluster import print_progress
 
@@ -33,10 +34,23 @@ def program() -> Path:
 
 
 def scrape(
-    resource: Object | None, *, reconciles: int = 0, failures: int = 0, pod: str = "ackwright-operator-1"
+    resource: Object | None,
+    *,
+    reconciles: int = 0,
+    failures: int = 0,
+    waiting: float = 0,
+    lost: bool = False,
+    pod: str = "ackwright-operator-1",
 ) -> Scrape:
-    """The samples of an operator with this pipeline, with the labels that a PodMonitor adds."""
-    metrics = Metrics(lambda: {PIPELINE: resource} if resource else {}, lambda: 0)
+    """The samples of an operator with this pipeline, with the labels that a PodMonitor adds.
+
+    lost: whether its namespace is. waiting: for how many seconds a pipeline has been due after a change.
+    """
+    seconds = 0.0
+    worklist = Worklist(lambda: seconds)
+    worklist.add(PIPELINE)
+    seconds = float(waiting)
+    metrics = Metrics(lambda: {PIPELINE: resource} if resource else {}, worklist, lambda: {PIPELINE[0]: lost})
     for _ in range(reconciles):
         metrics.duration.observe(_RECONCILE_SECONDS)
     if failures:

@@ -137,6 +137,22 @@ CASES = [
         "Until all replicas are in sync, the topic tolerates fewer broker failures. Check the brokers.",
     ),
     Case(
+        "AckwrightReconcilesLate",
+        [scrape(STATES["delivering"], waiting=90)] * 10,
+        5,
+        {"severity": "warning", "due_for": "change"},
+        "Pipelines wait 1m 30s for a reconcile (change)",
+        f"kubectl logs -n {NAMESPACE} deployment/ackwright-operator shows what its workers wait for.",
+    ),
+    Case(
+        "AckwrightNamespaceLost",
+        [scrape(STATES["delivering"], lost=True)] * 10,
+        5,
+        {"severity": "warning", "namespace": "ops"},
+        "The operator cannot watch namespace ops",
+        "The namespace is deleted, or the operator's Role in it is. Restore it, or remove it from watchNamespaces.",
+    ),
+    Case(
         "AckwrightOperatorAbsent",
         [{}] * 10,
         5,
@@ -180,6 +196,9 @@ NOT_FIRING = [
     ),
     ("AckwrightReconcileErrors", "an API server that was unreachable for a minute", [*_OUTAGE, *_OUTAGE[-1:] * 58]),
     ("AckwrightReconcileErrors", "occasional conflicts", failing(200, 60)),
+    ("AckwrightNamespaceLost", "back", ([scrape(STATES["delivering"], lost=True)] * 4 + [HEALTHY]) * 10),
+    ("AckwrightReconcilesLate", "at the limit", [scrape(STATES["delivering"], waiting=60)] * 60),
+    ("AckwrightReconcilesLate", "a burst", ([scrape(STATES["delivering"], waiting=90)] * 4 + [HEALTHY]) * 10),
     (
         "AckwrightOperatorAbsent",
         "replaced",

@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 
-from chart.rendered import ALL, documents, objects
+from chart.rendered import ALL, NAMESPACE, documents, objects
 from unit.render.pipelines import EXAMPLES, rendered
 from unit.render.rights import dangers, flat
 
 OPERATOR = "ackwright-operator"
 MANAGE = ["get", "list", "watch", "create", "patch", "delete"]
 ALL_NAMESPACES: dict[str, Any] = {"watchAllNamespaces": True, **ALL}
+EVENTS: dict[str, list[str]] = {"apiGroups": [""], "resources": ["events"], "verbs": ["create"]}
 # A change of these is a decision; docs/threat-model.md describes what each permission means.
 RULES: list[dict[str, list[str]]] = [
     {"apiGroups": ["ackwright.io"], "resources": ["deliverypipelines"], "verbs": ["get", "list", "watch", "patch"]},
@@ -27,7 +28,10 @@ RULES: list[dict[str, list[str]]] = [
     {"apiGroups": [""], "resources": ["pods"], "verbs": [*MANAGE, "deletecollection"]},
     {"apiGroups": [""], "resources": ["services"], "verbs": ["list", "deletecollection"]},
     {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]},
-    {"apiGroups": [""], "resources": ["events"], "verbs": ["create"]},
+    EVENTS,
+]
+# In the release's namespace, or with watchAllNamespaces.
+OWN_RULES: list[dict[str, list[str]]] = [
     {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create", "list", "watch"]},
     {
         "apiGroups": ["coordination.k8s.io"],
@@ -40,7 +44,13 @@ RULES: list[dict[str, list[str]]] = [
 
 @pytest.mark.parametrize(("values", "kind"), [({}, "Role"), (ALL_NAMESPACES, "ClusterRole")])
 def test_the_operator_has_exactly_these_permissions(values: dict[str, Any], kind: str) -> None:
-    assert objects(values)[kind, OPERATOR]["rules"] == RULES
+    assert objects(values)[kind, OPERATOR]["rules"] == [*RULES, *OWN_RULES]
+
+
+def test_in_the_namespaces_of_teams_and_in_its_own_the_operator_has_separate_permissions() -> None:
+    roles = [o for o in documents({"watchNamespaces": ["a", "b"]}) if o["kind"] == "Role"]
+    rules = {o["metadata"]["namespace"]: o["rules"] for o in roles if o["metadata"]["name"] == OPERATOR}
+    assert rules == {"a": RULES, "b": RULES, NAMESPACE: [EVENTS, *OWN_RULES]}
 
 
 @pytest.mark.parametrize(

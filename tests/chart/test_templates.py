@@ -192,7 +192,7 @@ def test_an_image_with_a_digest_is_not_changed() -> None:
 def test_the_operator_has_permissions_only_in_the_watched_namespaces() -> None:
     values = {"watchNamespaces": ["b", "a", "b"]}
     for kind in ("Role", "RoleBinding"):
-        assert [o["metadata"]["namespace"] for o in objects_of(kind, values)] == ["a", "b"]
+        assert [o["metadata"]["namespace"] for o in objects_of(kind, values)] == ["a", "b", NAMESPACE]
     assert [o["metadata"]["name"] for o in objects_of("ClusterRole", values)] == [
         "ackwright-view",
         "ackwright-edit",

@@ -86,23 +86,44 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
     "avro without a registry": (
         {"spec.source.format": "avro"},
         "spec.schemaRegistry",
-        "is required by the format avro, whose schemas are there; add schemaRegistry: {url: https://…}",
+        "is required by the format avro, jsonSchema or protobuf, whose schemas are there; add schemaRegistry: {url: https://…}",
     ),
     "avro in the sink without a registry": (
         {"spec.sink.kafka.format": "avro"},
         "spec.schemaRegistry",
-        "is required by the format avro, whose schemas are there",
+        "is required by the format avro, jsonSchema or protobuf, whose schemas are there",
     ),
     "dead letters without a topic": (
         _OF_SOURCE,
         "spec.source.onMalformed",
-        "needs the deadLetter of the sink, which only sink.kafka or sink.postgres has",
+        "needs the deadLetter of the sink, which says where malformed records go",
     ),
-    "dead letters of delta": (
+    "dead letters of delta without a topic": (
         {**_OF_SOURCE, **delta()},
         "spec.source.onMalformed",
-        "declare where malformed records go (sink.kafka.deadLetter or sink.postgres.deadLetter), or use skip",
+        "declare sink.kafka.deadLetter or sink.postgres.deadLetter or sink.delta.deadLetter or "
+        "sink.iceberg.deadLetter or sink.files.deadLetter, or use skip",
     ),
+    **{
+        f"dead letters of {name} in the source": (
+            {**_OF_SOURCE, **sink(deadLetter={"topic": "in"})},
+            f"spec.sink.{name}.deadLetter.topic",
+            "is also a source: each dead letter would be malformed again, forever; choose another topic",
+        )
+        for name, sink in (("delta", delta), ("iceberg", iceberg), ("files", files))
+    },
+    **{
+        f"dead letters of {name} in a topic that is not compacted": (
+            {
+                **_OF_SOURCE,
+                **sink(deadLetter={"topic": "bad"}),
+                "spec.topics": [{"name": "bad", "partitions": 1, "config": {"cleanup.policy": "delete"}}],
+            },
+            "spec.topics",
+            "a repeated batch replaces its dead letters there by their keys; remove it, or write compact",
+        )
+        for name, sink in (("delta", delta), ("iceberg", iceberg), ("files", files))
+    },
     "a topic for dead letters that there are not": (
         {**_LETTERS, "spec.source.onMalformed": "skip"},
         "spec.source.onMalformed",
@@ -111,7 +132,7 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
     "dead letters of text": (
         {"spec.source.onMalformed": "deadLetter", "spec.sink.kafka.deadLetter.topic": "bad"},
         "spec.source.onMalformed",
-        "is for the formats json and avro, whose records can be malformed",
+        "is for the formats json, avro, jsonSchema and protobuf, whose records can be malformed",
     ),
     "dead letters in the source": (
         {**_LETTERS, "spec.sink.kafka.deadLetter.topic": "in"},
@@ -131,12 +152,12 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
     "subject without avro": (
         {"spec.source.subject": "s"},
         "spec.source.subject",
-        "subject and schemaVersion belong to the format avro only; write format: avro, or remove them",
+        "only; write format: avro, jsonSchema or protobuf, or remove them",
     ),
     "schema version without avro": (
         {"spec.source.schemaVersion": 1},
         "spec.source.subject",
-        "subject and schemaVersion belong to the format avro only",
+        "subject and schemaVersion belong to the format avro, jsonSchema or protobuf only",
     ),
     "several topics without a subject": (
         {**_AVRO, "spec.source.topics": ["in", "in2"]},
@@ -146,7 +167,12 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
     "schema of the sink without avro": (
         {"spec.sink.kafka.schema": "{}"},
         "spec.sink.kafka.subject",
-        "subject and schema belong to the format avro only; write format: avro, or remove them",
+        "only; write format: avro, jsonSchema or protobuf, or remove them",
+    ),
+    "a schema of the sink that is no JSON": (
+        {**_AVRO, "spec.sink.kafka.schema": "message A { int32 x = 1; }"},
+        "spec.sink.kafka.schema",
+        "the schema must be JSON with the format avro or jsonSchema; begin with {, or correct the format",
     ),
     "avro without topic and subject": (
         {**_AVRO, "spec.sink.kafka.topic": None},
@@ -169,6 +195,11 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
         {"spec.kafka.bootstrapServers": "k:1,k:65536"},
         "spec.kafka.bootstrapServers",
         "must be host:port, several",
+    ),
+    "too many addresses": (
+        {"spec.kafka.bootstrapServers": ",".join(["k:9092"] * 17)},
+        "spec.kafka.bootstrapServers",
+        "must have at most 16 addresses",
     ),
     "second cluster's port": (
         {"spec.sink.kafka.bootstrapServers": "k:0"},

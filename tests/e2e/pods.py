@@ -6,20 +6,24 @@ pipelines, whose objects are too many to list each time; it only creates the fir
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import socket
 import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from ackwright.clients.kubernetes import GROUP, VERSION, ApiError, Kubernetes
 from ackwright.controller import CHILDREN, OURS
+from ackwright.observe.progress import ProgressReader
+from ackwright.observe.workload import drivers, progress_addresses
 from ackwright.render.names import PIPELINE_LABEL, ROLE_LABEL
 from ackwright.render.workload import PROGRESS_PORT
+from ackwright_stream.reports import ProgressReport
 from minimal_job import minimal_report
 
 Object = dict[str, Any]
@@ -29,6 +33,20 @@ _FOREGROUND = "foregroundDeletion"
 _OWNERS = ("StatefulSet", "Job")
 _NODE = "node-1"
 IDLE = minimal_report(pipeline="faults/p", batch_id=7, batches=7, positions={"in": {"0": 5}}).as_json()
+
+
+def read_reports(objects: Sequence[Object]) -> dict[str, ProgressReport]:
+    """What the drivers among a pipeline's objects report, by address."""
+
+    async def read() -> dict[str, ProgressReport]:
+        reader = ProgressReader()
+        try:
+            addresses = progress_addresses(drivers(objects))
+            return {a: report for a in addresses if (report := await reader.read(a)) is not None}
+        finally:
+            await reader.close()
+
+    return asyncio.run(read())
 
 
 class Pods:
@@ -51,10 +69,10 @@ class Pods:
         children = self.children()
         existing = {o["metadata"]["uid"] for o in (*children, *self.pipelines())}
         pods = [o for o in children if o["kind"] == "Pod"]
-        for pipeline, drivers in Counter(
+        for pipeline, number in Counter(
             _pipeline(p) for p in pods if p["metadata"]["labels"].get(ROLE_LABEL) == "driver"
         ).items():
-            self.concurrent_drivers[pipeline] = max(drivers, self.concurrent_drivers[pipeline])
+            self.concurrent_drivers[pipeline] = max(number, self.concurrent_drivers[pipeline])
         changed = set()
         for child in children:
             own = [p for p in pods if _owned_by(p, child)]
@@ -188,7 +206,7 @@ def progress(report: Mapping[str, Any] = IDLE) -> Iterator[str]:
         def log_message(self, format: str, *args: Any) -> None:
             return
 
-    address = _free_address()
+    address = free_address()
     server = ThreadingHTTPServer((address, PROGRESS_PORT), Handler)
     server.daemon_threads = True
     threading.Thread(target=server.serve_forever, name="progress", daemon=True).start()
@@ -199,7 +217,7 @@ def progress(report: Mapping[str, Any] = IDLE) -> Iterator[str]:
         server.server_close()
 
 
-def _free_address() -> str:
+def free_address() -> str:
     """A loopback address at which the fixed port is free; another program may use it at other addresses."""
     for last in range(1, 255):
         with socket.socket() as s:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any, TypeVar, cast
 
 from ackwright.api.spec import DeliveryPipeline
@@ -90,6 +91,9 @@ class RecordedConnections:
     def kafka(self, pipeline: DeliveryPipeline, role: ClusterRole = ClusterRole.SOURCE) -> tuple[str, Kafka]:
         key, kafka = self._connections.kafka(pipeline, role)
         return key, cast(Kafka, _RecordedKafka(kafka, self._writes))
+
+    def attempt(self, key: str, kafka: Kafka, namespace: str, *, writes: bool = False) -> AbstractContextManager[None]:
+        return self._connections.attempt(key, kafka, namespace, writes=writes)
 
     def credentials(self, pipeline: DeliveryPipeline) -> str | None:
         return self._connections.credentials(pipeline)

@@ -31,7 +31,7 @@ from ackwright.reconcile import Reconciler
 from ackwright.render.names import PIPELINE_LABEL
 from ackwright.settings import OperatorSettings
 from e2e.api_server import ApiServer
-from e2e.pods import PIPELINE, Pods, progress
+from e2e.pods import PIPELINE, Pods, progress, read_reports
 from e2e.recorder import AFTER, BEFORE, LOST, Killed, RecordedConnections, RecordedKubernetes, Writes
 from lab import binaries
 from lab.cluster import print_progress
@@ -176,7 +176,7 @@ class Stage:
         if run.operator is None:
             run.operator = self.operator(run.writes)
         try:
-            delay = run.operator.reconcile(resource, children)
+            delay = run.operator.reconcile(resource, children, read_reports(children))
         except Killed:
             run.operator = None
             return True
@@ -276,7 +276,8 @@ def test_the_operator_writes_nothing_for_ten_minutes_after_convergence(stage: St
     while stage.seconds < started_at + 600:
         for resource in resources:
             if resource["metadata"]["name"] in specs:
-                delay = operator.reconcile(resource, children.get(resource["metadata"]["name"], []))
+                own = children.get(resource["metadata"]["name"], [])
+                delay = operator.reconcile(resource, own, read_reports(own))
                 assert delay is not None
                 assert delay >= SETTINGS.progress_every
         stage.seconds += SETTINGS.progress_every
@@ -314,7 +315,9 @@ def test_silent_watches_are_compensated_by_lists_and_reported(stage: Stage, monk
                 await asyncio.sleep(0.1)
 
     async def run() -> None:
-        settings = OperatorSettings(namespaces=(NAMESPACE,), own_namespace=NAMESPACE, metrics_port=port)
+        settings = OperatorSettings(
+            namespaces=(NAMESPACE,), own_namespace=NAMESPACE, allow_own_namespace=True, metrics_port=port
+        )
         blind = Controller(stage.connection, settings)
         await blind.start()
         try:

@@ -130,7 +130,7 @@ def bare(installed: Installation) -> Iterator[Cluster]:
     installed.uninstall()
     _sweep(cluster)
     yield cluster
-    cluster.helm("uninstall", "ackwright", "--namespace", NAMESPACE, "--ignore-not-found")
+    cluster.helm("uninstall", "ackwright", "--namespace", SYSTEM, "--ignore-not-found")
     _sweep(cluster)
     for name in (SYSTEM, NAMESPACE):
         installed.create_namespace(name)

@@ -37,6 +37,7 @@ NEEDS = {  # what the tests of a folder start
     "delivery": {"kafka", "spark"},
     "delta": set(),
     "iceberg": set(),
+    "examples": {"kafka", "spark"},
     "files": set(),
     "postgres": {"postgres"},
     "protocol": {"kafka"},

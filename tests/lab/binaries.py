@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ackwright.local.jars import cache_directory
@@ -18,19 +18,24 @@ from .processes import LabError, run
 
 TOOLS = Path(__file__).parent / "tools"
 _MIN_GO = (1, 24)
-_COMMANDS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy", "kubectl")
-# Module → its programs (program → package).
+_API_SERVER = ("kube-apiserver", "kubectl")
+_OTHERS = ("kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy")
+# Name → its programs (program → package). The name is that of the module under tools/, except for those in _MODULES.
 _PROGRAMS = {
     "pause": {"pause": "."},
     "etcd": {"etcd": "go.etcd.io/etcd/server/v3"},
     "coredns": {"coredns": "."},
     "helm": {"helm": "helm.sh/helm/v3/cmd/helm"},
-    "kubernetes": {command: f"k8s.io/kubernetes/cmd/{command}" for command in _COMMANDS},
+    "api-server": {command: f"k8s.io/kubernetes/cmd/{command}" for command in _API_SERVER},
+    "kubernetes": {command: f"k8s.io/kubernetes/cmd/{command}" for command in _OTHERS},
     "kstatus": {"kstatus": "."},
     "promtool": {"promtool": "github.com/prometheus/prometheus/cmd/promtool"},
 }
+_MODULES = {"api-server": "kubernetes"}  # tests without nodes need only these two programs, and etcd
 _STANDALONE = frozenset({"kstatus", "promtool"})  # not part of a cluster
-_LARGE = frozenset({"kubernetes", "promtool"})  # promtool depends on the clients of all clouds that Prometheus supports
+_LARGE = frozenset(
+    {"api-server", "kubernetes", "promtool"}
+)  # promtool depends on the clients of all clouds that Prometheus supports
 _KUBERNETES = "k8s.io/kubernetes"
 _TIMEOUT = 3600  # seconds per module; Kubernetes takes 5 minutes on two idle cores
 
@@ -40,8 +45,17 @@ def directory(report: Callable[[str], None]) -> Path:
 
     Raises LabError if Go is missing, too old, or fails.
     """
-    modules = {module: programs for module, programs in _PROGRAMS.items() if module not in _STANDALONE}
-    built = {program: _module(module, report) / program for module, programs in modules.items() for program in programs}
+    return _linked([name for name in _PROGRAMS if name not in _STANDALONE], report)
+
+
+def api_server(report: Callable[[str], None]) -> Path:
+    """A directory with etcd, kube-apiserver and kubectl only; builds missing ones. Raises as directory()."""
+    return _linked(["etcd", "api-server"], report)
+
+
+def _linked(names: Sequence[str], report: Callable[[str], None]) -> Path:
+    """A directory with links to the programs of these names."""
+    built = {program: _module(name, report) / program for name in names for program in _PROGRAMS[name]}
     key = hashlib.sha256(repr(sorted(built.items())).encode()).hexdigest()[:16]
     target = lab_cache() / "bin" / key
     target.mkdir(parents=True, exist_ok=True)
@@ -65,7 +79,7 @@ def lab_cache() -> Path:
 
 def _module(name: str, report: Callable[[str], None]) -> Path:
     """The directory of one module's programs; builds them if they are not in the cache."""
-    source = TOOLS / name
+    source = TOOLS / _MODULES.get(name, name)
     arguments = ["-trimpath", f"-ldflags=-s -w{_version_flag(source)}"]
     identity = hashlib.sha256("\n".join([_go_version(), *arguments, *_PROGRAMS[name].values()]).encode())
     for path in sorted(source.iterdir()):

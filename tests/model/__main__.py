@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from . import compare_and_set, decisions, membership, named_files, row_lock, variants
+from . import compare_and_set, decisions, letter_topic, membership, named_files, row_lock, variants
 from .search import Result, search
 from .variants import Variant
 
@@ -19,6 +19,7 @@ VARIANTS = {
     **row_lock.VARIANTS,
     **compare_and_set.VARIANTS,
     **named_files.VARIANTS,
+    **letter_topic.VARIANTS,
     **decisions.VARIANTS,
 }
 

@@ -26,6 +26,8 @@ Row = tuple[Any, ...]  # key, value
 class SqliteReader:
     """The rows that the database has at fix_content()."""
 
+    precedes_positions = False
+
     def __init__(self, job: JobSpec) -> None:
         spec: Any = job.sink
         self._path: str = spec.path

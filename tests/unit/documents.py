@@ -14,8 +14,11 @@ DOCUMENTS = [
     ROOT / "CONTRIBUTING.md",
     ROOT / "SECURITY.md",
     *sorted((ROOT / "charts").rglob("*.md")),
+    *sorted((ROOT / "examples").rglob("*.md")),
     *PAGES,
 ]
+# The pipelines of the examples.
+EXAMPLES = sorted(f for f in (ROOT / "examples").rglob("*.yaml") if "gitops" not in f.parts)
 
 CHART = ROOT / "charts" / "ackwright"
 DASHBOARD = json.loads((CHART / "dashboards" / "ackwright.json").read_text())

@@ -205,6 +205,11 @@ class FakeConnections:
         assert kafka is not None
         return role, kafka
 
+    def attempt(
+        self, key: str, kafka: FakeKafka, namespace: str, *, writes: bool = False
+    ) -> AbstractContextManager[None]:
+        return nullcontext()
+
     def credentials(self, pipeline: DeliveryPipeline) -> str | None:
         return self.secrets
 

@@ -43,7 +43,7 @@ class FakeKubernetes(Kubernetes):
     def __init__(self) -> None:
         self.stored: dict[tuple[str, str], Object] = {}  # by kind and name
         self.writes: list[str] = []
-        self.events: list[tuple[str, str]] = []  # reason and message of each
+        self.recorded: list[tuple[str, str]] = []  # reason and message of each
         self.ready = True  # whether pods become ready
         self.lost: set[str] = set()  # uids of pods on a node that does not answer
         self.die: int | None = None  # number of the write at which the operator is killed
@@ -73,7 +73,7 @@ class FakeKubernetes(Kubernetes):
     def create(self, desired: Object, *, dry_run: bool = False) -> Object:
         assert not dry_run
         if desired["kind"] == "Event":
-            self.events.append((desired["reason"], desired["message"]))
+            self.recorded.append((desired["reason"], desired["message"]))
             return desired
         key = desired["kind"], desired["metadata"]["name"]
         with self.write("create", key):

@@ -14,6 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from ackwright.conditions.transitions import ORDER
 from ackwright.metrics import Metrics
+from ackwright.worklist import Worklist
 from ackwright_stream.positions import Lane
 from ackwright_stream.progress import Progress, ProgressMetrics
 from minimal_job import minimal_job
@@ -31,7 +32,7 @@ def exported() -> Exported:
     """The labels of each metric, exported by an operator with a failed pipeline and by a driver after a batch."""
     resource = World().settle().resource
     resource["status"]["delivery"] = {"lag": 1, "batch": 2}
-    metrics = Metrics(lambda: {("ops", "p"): resource}, lambda: 0)
+    metrics = Metrics(lambda: {("ops", "p"): resource}, Worklist(), lambda: {"ops": False})
     metrics.errors.labels("Unexpected").inc()
     progress, driver = Progress(minimal_job()), CollectorRegistry()
     progress.batch(1, {Lane("in", 0): 1}, 1, 1.0)

@@ -26,7 +26,7 @@ FLAGS = {
         *("Creating", "Repairing", "NotStarted", "Starting", "StandingBy", "Draining", "Restarting", "Suspended"),
         "Completed",
     },
-    "remark": {"Drifted", "OneRack", "UnderReplicated"},
+    "remark": {"Drifted", "NotCompacted", "OneRack", "UnderReplicated"},
     "unavailable": {"NoLeader", "NotEnoughReplicas"},
 }
 CLAUSES = ["NoLeader", "NotEnoughReplicas", "UncleanElection", "TopicsTooWeak", "InternalTopicsTooWeak"]
@@ -35,7 +35,7 @@ ALL = (*Reason, *ConditionReason)
 
 
 # Texts of another meaning: the phase of a pod; the title of a column.
-OTHER = {"observer.py: Running", "api/crd.py: Met"}
+OTHER = {"observe/workload.py: Running", "api/crd.py: Met"}
 
 
 def texts(source: str) -> Iterator[str]:

@@ -8,11 +8,14 @@ import copy
 from typing import Any, cast
 
 import pytest
+from prometheus_client import generate_latest
 
+from ackwright.clients.attempts import ConnectionBusy
 from ackwright.clients.kubernetes import ApiError, Kubernetes
 from ackwright.controller import Controller
 from ackwright.render.names import PIPELINE_LABEL, ROLE_LABEL
 from ackwright.settings import OperatorSettings
+from ackwright.worklist import Postponed, Worklist
 from unit.world import SPEC
 
 KEY = ("ops", "p")
@@ -150,3 +153,86 @@ def test_what_somebody_else_has_changed_meanwhile_is_no_error(
         sum(s.value for m in controller._metrics.errors.collect() for s in m.samples if s.name.endswith("_total"))
         == counted
     )
+
+
+def test_an_operator_whose_workers_never_become_free_is_unhealthy(controller: Controller) -> None:
+    seconds = 0.0
+    controller.worklist = Worklist(lambda: seconds)
+    assert controller.healthy()
+    controller.worklist.add(KEY)
+    seconds = 299.0
+    assert controller.healthy()
+    seconds = 301.0
+    assert not controller.healthy()
+    assert controller.sentinel.healthy(), "the control: the watches are alive, which was all that counted"
+
+
+def test_a_pipeline_whose_cluster_keeps_other_workers_waiting_is_postponed_for_longer_each_time(
+    controller: Controller,
+) -> None:
+    class Busy:
+        def reconcile(self, *_: Any) -> float:
+            raise ConnectionBusy
+
+    class Free:
+        def reconcile(self, *_: Any) -> float:
+            return 10.0
+
+    async def postponed() -> float | None:
+        try:
+            await controller._reconcile(KEY)
+        except Postponed as e:
+            return e.seconds
+        return None
+
+    controller._reconciler = cast(Any, Busy())
+    for longest in (1.0, 2.0, 4.0, 8.0, 16.0, 16.0):
+        seconds = asyncio.run(postponed())
+        assert seconds is not None
+        assert longest / 2 <= seconds <= longest
+    controller._reconciler = cast(Any, Free())
+    assert asyncio.run(postponed()) is None
+    controller._reconciler = cast(Any, Busy())
+    assert (asyncio.run(postponed()) or 99) <= 1.0
+    assert not [s for m in controller._metrics.errors.collect() for s in m.samples], "it is no error"
+
+
+def test_nothing_is_done_in_a_lost_namespace_until_all_kinds_are_listed_again() -> None:
+    """An object that cannot be listed must not count as missing."""
+    created: list[dict[str, Any]] = []
+
+    class Server:
+        def create(self, desired: dict[str, Any]) -> None:
+            created.append(desired)
+
+    controller = Controller(cast(Kubernetes, Server()), OperatorSettings(namespaces=("ops", "other")))
+    controller.worklist = cast(Any, Adds())
+    controller.update_pipeline(None, pipeline())
+    added(controller)
+
+    def samples() -> str:
+        return generate_latest(controller._metrics.registry).decode()
+
+    controller.update_lost("ops", "Pod", "pods is forbidden")
+    controller.update_lost("ops", "Role", "roles is forbidden")
+    assert asyncio.run(controller._reconcile(KEY)) is None
+    assert 'ackwright_namespace_lost{namespace="ops"} 1.0' in samples()
+    assert 'ackwright_namespace_lost{namespace="other"} 0.0' in samples()
+    controller.update_lost("ops", "Pod", None)
+    assert added(controller) == 0
+    assert "ops" in controller.lost
+    controller.update_lost("ops", "Role", None)
+    assert added(controller) == 1
+    assert 'ackwright_namespace_lost{namespace="ops"} 0.0' in samples()
+    controller._own_threads.shutdown(wait=True)
+    assert [(e["type"], e["reason"]) for e in created] == [("Warning", "NamespaceLost"), ("Normal", "NamespaceBack")]
+    assert "pods is forbidden" in created[0]["message"]
+
+
+def test_a_list_of_pipelines_forgets_those_that_are_gone(controller: Controller) -> None:
+    controller.replace("DeliveryPipeline", "elsewhere", [])
+    assert KEY in controller.pipelines, "it was a list of another namespace"
+    controller.replace("DeliveryPipeline", "ops", [pipeline("2")])
+    assert added(controller) == 1
+    controller.replace("DeliveryPipeline", "ops", [])
+    assert controller.pipelines == {}

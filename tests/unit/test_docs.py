@@ -20,6 +20,9 @@ from ackwright.cli.main import COMMANDS, cli
 from ackwright.planning.plan import load
 from ackwright_stream.reasons import REASONS, Reason
 from unit.documents import DOCUMENTS, PAGES, ROOT, anchors, blocks, broken_links, prose
+from unit.documents import REASONS as CONDITION_REASONS
+
+TROUBLESHOOTING = ROOT / "docs" / "troubleshooting.md"
 
 TESTS = {
     name
@@ -185,7 +188,33 @@ def test_every_page_is_listed_on_the_first_one() -> None:
         "".join(re.findall(r"```\{toctree\}\n(.*?)```", (ROOT / "docs/index.md").read_text(), re.DOTALL)),
         re.MULTILINE,
     )
-    assert sorted(listed) == sorted(str(p.relative_to(ROOT / "docs"))[:-3] for p in PAGES if p.name != "index.md")
+    config = (ROOT / "docs/conf.py").read_text()
+    excluded = re.findall(r'"([\w-]+\.md)"', re.findall(r"^exclude_patterns = (.*)$", config, re.MULTILINE)[0])
+    assert len(excluded) == 3
+    pages = {str(p.relative_to(ROOT / "docs")) for p in PAGES} - {"index.md", *excluded}
+    assert sorted(f"{name}.md" for name in listed) == sorted(pages)
+
+
+def test_a_page_for_users_does_not_link_to_one_for_contributors() -> None:
+    """The site has no pages for contributors."""
+    assert {
+        page.name
+        for page in PAGES
+        if re.search(r"\]\((design|release-checklist|issue-checklist)\.md", page.read_text())
+    } <= {"design.md", "release-checklist.md", "issue-checklist.md"}
+
+
+def test_troubleshooting_names_existing_commands_and_reasons() -> None:
+    rows = re.findall(r"^\| (?!symptom|-)(.+?) \| (.+) \| `(.+)` \|$", TROUBLESHOOTING.read_text(), re.MULTILINE)
+    assert len(rows) > 25
+    for symptom, _, command in rows:
+        words = shlex.split(command)
+        if words[0] == "ackwright":
+            parse_ackwright(words[1:])
+        assert words[0] in {"ackwright", "make", "kubectl"} or words[0].startswith("kafka-"), symptom
+    named = {name for symptom, *_ in rows for name in re.findall(r"`([A-Z][A-Za-z]+)`", symptom)}
+    assert len(named) > 15
+    assert named <= set(CONDITION_REASONS)
 
 
 @pytest.mark.parametrize("words", of("ackwright"))

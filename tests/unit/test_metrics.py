@@ -7,12 +7,13 @@ from typing import Any
 from prometheus_client import generate_latest
 
 from ackwright.metrics import Metrics
+from ackwright.worklist import Worklist
 from unit.world import World
 
 
 def exposed(status: Any) -> str:
     resource = {"metadata": {}, "status": status}
-    return generate_latest(Metrics(lambda: {("ops", "p"): resource}, lambda: 0).registry).decode()
+    return generate_latest(Metrics(lambda: {("ops", "p"): resource}, Worklist()).registry).decode()
 
 
 def test_metrics_name_conditions_and_topics_as_the_status_does() -> None:
@@ -29,3 +30,14 @@ def test_metrics_name_conditions_and_topics_as_the_status_does() -> None:
 def test_a_pipeline_of_an_earlier_release_or_without_a_status_does_no_harm() -> None:
     assert "ackwright_topic_replicas{" not in exposed({"topics": "3/3"})
     assert "ackwright_worklist 0.0" in exposed(None)
+
+
+def test_the_age_of_the_worklist_is_exported_for_changes_and_for_routine() -> None:
+    seconds = 0.0
+    worklist = Worklist(lambda: seconds)
+    worklist.add(("ops", "p"))
+    worklist.add(("ops", "q"), 3, changed=False)
+    seconds = 10.0
+    text = generate_latest(Metrics(dict, worklist).registry).decode()
+    assert 'ackwright_worklist_age_seconds{due_for="change"} 10.0' in text
+    assert 'ackwright_worklist_age_seconds{due_for="routine"} 7.0' in text

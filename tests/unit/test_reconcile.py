@@ -84,7 +84,7 @@ def test_it_ends_ready_with_all_that_belongs_to_it(running: World) -> None:
         "p-0",
         7,
     )
-    assert [reason for reason, _ in running.kubernetes.events if reason == "Delivering"] == ["Delivering"]
+    assert [reason for reason, _ in running.kubernetes.recorded if reason == "Delivering"] == ["Delivering"]
 
 
 def test_what_has_converged_is_left_alone_by_any_operator(running: World) -> None:
@@ -278,7 +278,7 @@ def test_a_reconcile_of_a_stale_resource_conflicts_and_creates_nothing(world: Wo
     stale = copy.deepcopy(world.resource)
     world.kubernetes.declare("p", EDITED)
     with pytest.raises(ApiError) as caught:
-        world.operator.reconcile(stale, [])
+        world.operator.reconcile(stale, [], {})
     assert caught.value.status == 409
     assert world.kinds() == ["DeliveryPipeline"]
 
@@ -296,7 +296,9 @@ def test_what_belongs_to_somebody_else_is_not_taken_over(world: World) -> None:
     theirs = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "p-driver", "uid": "theirs"}}
     world.kubernetes.stored["ServiceAccount", "p-driver"] = theirs
     for _ in range(4):
-        world.operator.reconcile(copy.deepcopy(world.resource), [])  # it has no label of ours, so no watch brings it
+        world.operator.reconcile(
+            copy.deepcopy(world.resource), [], {}
+        )  # it has no label of ours, so no watch brings it
     assert world.condition("Stalled") == "True/NameTaken"
     assert world.kubernetes.stored["ServiceAccount", "p-driver"] == theirs
     assert "StatefulSet" not in world.kinds()

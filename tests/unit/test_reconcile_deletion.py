@@ -37,7 +37,7 @@ def test_a_pipeline_that_is_deleted_while_replicas_are_copied_for_it_ends_their_
     world.kafka.arrive()
     assert is_gone(world)
     assert (throttles(world), "in" in world.kafka.existing) == ([], True)
-    assert "MovesLeft" not in dict(world.kubernetes.events)
+    assert "MovesLeft" not in dict(world.kubernetes.recorded)
 
 
 def test_only_a_throttle_holds_up_the_end() -> None:
@@ -53,7 +53,7 @@ def test_the_throttle_goes_before_the_pipeline_however_long_the_copies_take() ->
     assert throttles(world) == []
     assert (
         "replicas of topic in are still being moved, now without a throttle"
-        in dict(world.kubernetes.events)["MovesLeft"]
+        in dict(world.kubernetes.recorded)["MovesLeft"]
     )
 
 
@@ -66,7 +66,7 @@ def test_a_throttle_that_cannot_be_removed_is_reported_when_the_pipeline_is_dele
     assert not is_gone(delete(world))
     world.seconds += world.settings.settle
     assert is_gone(world)
-    message = dict(world.kubernetes.events)["MovesLeft"]
+    message = dict(world.kubernetes.recorded)["MovesLeft"]
     assert "the throttle of topic in stays on brokers 0, 1, 2 (kafka-configs --alter --delete-config" in message
     assert message.endswith("no answer" if lost == 3 else "broker 2 is down")
 

@@ -20,10 +20,10 @@ def test_a_refused_step_is_reported_once_and_heals(world: World) -> None:
     world.settle()
     assert world.conditions("Stalled", "Reconciling") == ["True/KubernetesRefused", "False/Stalled"]
     assert "StatefulSet" not in world.kinds(), "what comes after it waits"
-    written, events = world.statuses_written(), len(world.kubernetes.events)
+    written, events = world.statuses_written(), len(world.kubernetes.recorded)
     for _ in range(5):
         world.reconcile()
-    assert (world.statuses_written(), len(world.kubernetes.events)) == (written, events)
+    assert (world.statuses_written(), len(world.kubernetes.recorded)) == (written, events)
     world.kubernetes.refuse.clear()
     assert world.settle().conditions("Ready", "Stalled") == ["True/Delivering", "False/Progressing"]
 

@@ -37,7 +37,7 @@ def test_a_driver_with_lag_and_without_progress_is_restarted(running: World) -> 
     assert (
         "NoProgress",
         "Stalled is True: p-0 runs with a lag of 5, but its positions do not move",
-    ) in running.kubernetes.events
+    ) in running.kubernetes.recorded
     again = seconds_until_another_pod(running, 800)
     assert again is not None
     assert again >= 2 * OperatorSettings().stuck, "it may have a batch that takes longer than we waited"

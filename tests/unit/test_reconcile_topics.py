@@ -43,7 +43,7 @@ def test_drift_is_reported_and_left_alone() -> None:
     world = drifting("alert")
     assert world.kafka.existing["in"]["retention.ms"] == "2000"
     assert world.conditions("TopicsReady", "Ready") == ["True/Drifted", "True/Delivering"]
-    assert "Drifted" in {reason for reason, _ in world.kubernetes.events}
+    assert "Drifted" in {reason for reason, _ in world.kubernetes.recorded}
 
 
 def test_drift_pauses_the_pipeline_until_it_is_gone() -> None:
@@ -320,7 +320,7 @@ def test_a_topic_that_another_pipeline_declares_outlives_this_one() -> None:
             running.reconcile()
     assert "in" in running.kafka.existing
     assert "out" not in running.kafka.existing
-    message = dict(running.kubernetes.events)["TopicsKept"]
+    message = dict(running.kubernetes.recorded)["TopicsKept"]
     assert message.endswith(": in"), "the topic that would stay anyway is not news"
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from dataclasses import replace
 
 import pytest
@@ -17,11 +16,6 @@ EDITED = SPEC | {"transform": {"sql": "SELECT key, value FROM source"}}
 SETTLED = "False/Settled"
 
 
-def reconcile_alone(world: World) -> None:
-    """One reconcile, after which no controller acts."""
-    world.operator.reconcile(copy.deepcopy(world.resource), world.kubernetes.children())
-
-
 def generation(world: World, kind: str) -> int:
     conditions = {c["type"]: int(c["observedGeneration"]) for c in world.resource["status"]["conditions"]}
     return conditions[kind]
@@ -31,7 +25,7 @@ def test_an_edit_is_not_reported_ready_while_the_previous_driver_runs() -> None:
     world = World().settle()
     world.kubernetes.declare("p", EDITED)
     for _ in range(3):
-        reconcile_alone(world)
+        world.reconcile_alone()
         assert world.conditions("Ready", "Reconciling") == ["True/Delivering", "True/Progressing"]
         assert (generation(world, "Ready"), generation(world, "Reconciling")) == (1, 2)
     world.settle()

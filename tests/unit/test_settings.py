@@ -15,11 +15,11 @@ def test_defaults() -> None:
 
 def test_every_setting_can_be_configured() -> None:
     variables = {
-        name: {tuple: "a, b,", str: "text", int: "7", float: "7.5"}[type(default)]
+        name: {tuple: "a, b,", str: "text", int: "7", float: "7.5", bool: "true"}[type(default)]
         for name, default in vars(OperatorSettings()).items()
     }
     settings = vars(from_environment({f"ACKWRIGHT_{name.upper()}": text for name, text in variables.items()}))
-    expected = {tuple: ("a", "b"), str: "text", int: 7, float: 7.5}
+    expected = {tuple: ("a", "b"), str: "text", int: 7, float: 7.5, bool: True}
     assert settings == {name: expected[type(default)] for name, default in vars(OperatorSettings()).items()}
 
 
@@ -48,3 +48,12 @@ def test_every_error_of_a_file_is_reported_at_once() -> None:
     with pytest.raises(AckwrightError) as caught:
         from_environment({"ACKWRIGHT_DRAIN": "x", "ACKWRIGHT_SETTLE": "-1", "ACKWRIGHT_WORKERS": "2"})
     assert [line.split()[0] for line in caught.value.message.splitlines()] == ["ACKWRIGHT_SETTLE", "ACKWRIGHT_DRAIN"]
+
+
+@pytest.mark.parametrize("text", ["", "1", "yes", "True"])
+def test_a_switch_is_true_or_false(text: str) -> None:
+    assert from_environment({"ACKWRIGHT_ALLOW_ANY_GROUP": "false"}).allow_any_group is False
+    with pytest.raises(
+        AckwrightError, match=r"ACKWRIGHT_ALLOW_ANY_GROUP = .*: must be true or false; write for instance true"
+    ):
+        from_environment({"ACKWRIGHT_ALLOW_ANY_GROUP": text})

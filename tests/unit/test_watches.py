@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, cast
@@ -124,3 +125,110 @@ def test_no_event_is_reported_after_the_end() -> None:
         await asyncio.sleep(0.05)
 
     assert len(observed(server, lambda f: len(f) > 3, then=later)) == at_the_end[0]
+
+
+class Namespaces:
+    """An API server with namespaces, of which some are refused."""
+
+    def __init__(self, refused: dict[str, int]) -> None:
+        """refused: by namespace, the status of the answer."""
+        self.refused = refused
+
+    def listing(self, api_version: str, kind: str, namespace: str, labels: Any) -> tuple[list[Object], str]:
+        if status := self.refused.get(namespace):
+            raise ApiError(status, f"{namespace} is refused")
+        return [thing(f"in-{namespace}", 5)], "10"
+
+    def watch(self, *_: Any, **__: Any) -> Iterator[tuple[str, Object]]:
+        time.sleep(0.01)
+        yield from ()
+
+
+@pytest.mark.parametrize("status", [403, 404])
+def test_a_namespace_that_is_refused_is_lost_and_the_others_go_on(status: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watches, "RELIST_EVERY_S", 0.05)
+    monkeypatch.setattr(watches, "_LOST_PAUSE_S", (0.01,))
+    server = Namespaces({"b": status})
+    lists: list[str] = []
+    lost: list[tuple[str, str | None]] = []
+
+    async def main() -> None:
+        followed = Watches(
+            cast(Kubernetes, server),
+            [("v1", "Pod")],
+            ["a", "b", "c"],
+            {},
+            on_list=lambda _, namespace, __: lists.append(str(namespace)),
+            on_change=lambda *_: None,
+            on_lost=lambda namespace, _, why: lost.append((namespace, why)),
+        )
+        async with asyncio.timeout(20):
+            await followed.start()
+            assert sorted(set(lists)) == ["a", "c"], "the start does not wait for a lost namespace"
+            assert ("b", "b is refused") in lost
+            server.refused = {"a": status}
+            while not (("a", "a is refused") in lost and ("b", None) in lost and "b" in lists):
+                await asyncio.sleep(0.001)
+        followed.stop()
+
+    asyncio.run(main())
+
+
+def test_control_an_api_server_that_does_not_answer_loses_no_namespace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The control of the test above: the start waits, as nothing is known about any namespace."""
+
+    async def main() -> None:
+        lost: list[Any] = []
+        server = Namespaces({"b": 503})
+        followed = Watches(
+            cast(Kubernetes, server),
+            [("v1", "Pod")],
+            ["a", "b"],
+            {},
+            on_list=lambda *_: None,
+            on_change=lambda *_: None,
+            on_lost=lambda namespace, _, why: lost.append(why),
+        )
+        start = asyncio.create_task(followed.start())
+        async with asyncio.timeout(20):
+            while None not in lost:
+                await asyncio.sleep(0.001)
+            assert not start.done()
+            server.refused = {}
+            await start
+        followed.stop()
+        assert set(lost) == {None}
+
+    asyncio.run(main())
+
+
+def test_a_thread_that_stands_still_is_noticed() -> None:
+    now = 0.0
+    answered, ended = threading.Event(), threading.Event()
+
+    class Silent(Namespaces):
+        def watch(self, *_: Any, **__: Any) -> Iterator[tuple[str, Object]]:
+            answered.set()
+            ended.wait(20)
+            yield from ()
+
+    async def main() -> None:
+        nonlocal now
+        followed = Watches(
+            cast(Kubernetes, Silent({})),
+            [("v1", "Pod")],
+            ["a"],
+            {},
+            on_list=lambda *_: None,
+            on_change=lambda *_: None,
+            clock=lambda: now,
+        )
+        assert followed.standstill() == 0, "before the start"
+        await followed.start()
+        answered.wait(20)
+        now = 400.0
+        assert followed.standstill() == 400
+        followed.stop()
+        ended.set()
+
+    asyncio.run(main())

@@ -3,46 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-import selectors
 from collections.abc import Awaitable, Callable
 from functools import partial
 from itertools import pairwise
-from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ackwright.worklist import Key, Worklist
+from ackwright import worklist
+from ackwright.worklist import Key, Postponed, Worklist
+from unit.simulated_loop import Loop
 
 A, B = ("ns", "a"), ("ns", "b")
 Handle = Callable[[Key], Awaitable[float | None]]
 
 
-class Loop(asyncio.SelectorEventLoop):
-    """Nobody waits: instead of sleeping, time is moved."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-        super().__init__(selectors.SelectSelector())
-        select = self._selector.select  # type: ignore[attr-defined]
-
-        def jump(timeout: float | None = None) -> Any:
-            assert timeout is not None, "nothing will ever happen again"
-            self.now += max(0.0, timeout)
-            return select(0)
-
-        self._selector.select = jump  # type: ignore[attr-defined]
-
-    def time(self) -> float:
-        return self.now
-
-
 class Worked:
     """A worklist with workers."""
 
-    def __init__(self) -> None:
+    def __init__(self, workers: int = 1) -> None:
+        """workers: of which the worklist reserves some."""
         self.loop = Loop()
-        self.worklist = Worklist(self.loop.time)
+        self.worklist = Worklist(self.loop.time, workers=workers)
         self.handled: list[tuple[Key, float, float]] = []  # each handled key with its start and end
         self.busy: set[Key] = set()
         self.lasts = 0.0
@@ -243,3 +226,135 @@ def test_no_change_is_missed(adds: list[tuple[Key, int, int]], lasts: int, worke
             delay,
             begun,
         )
+
+
+def test_a_postponed_key_waits_for_its_time_or_is_resumed_and_is_still_what_it_was_due_for() -> None:
+    w = Worked()
+    w.lasts = 1
+    postponed: list[Postponed] = [Postponed(5), Postponed()]
+
+    def answer(key: Key) -> float | None:
+        if key == A and postponed:
+            raise postponed.pop(0)
+        return None
+
+    w.answer = answer
+    w.worklist.add(A)
+    routine = [("ns", f"{i:03}") for i in range(30)]
+
+    def add_routine() -> None:
+        for name in routine:
+            w.worklist.add(name, changed=False)
+
+    def resume() -> None:
+        assert len(w.worklist) == 24, "the postponed one counts"
+        w.worklist.resume(A)
+
+    w.run(
+        100,
+        workers=1,
+        at={11: add_routine, 18.5: resume},
+    )
+    assert w.begun(A) == [0, 6, 19], "before the routine reconciles that wait"
+    w.worklist.resume(A)
+    assert len(w.worklist) == 0, "there is nothing to resume"
+
+
+def test_postponing_is_neither_a_failure_nor_a_success() -> None:
+    w = Worked()
+    errors: list[Exception] = [RuntimeError(), RuntimeError(), Postponed(0), RuntimeError()]
+
+    def answer(_: Key) -> float | None:
+        if errors:
+            raise errors.pop(0)
+        return None
+
+    w.answer = answer
+    w.worklist.add(A)
+    w.run(100)
+    _, second, third, fourth, fifth = w.begun()
+    assert (third, fifth > fourth + 3) == (fourth, True), "the third failure is followed by the third delay"
+    assert second < third
+
+
+def test_the_age_of_what_waits_and_a_standstill() -> None:
+    w = Worked()
+    w.lasts = 50
+    noted: dict[float, tuple[float, float, float]] = {}
+
+    def note() -> None:
+        ages = (w.worklist.age(changed=True), w.worklist.age(changed=False))
+        noted[w.loop.now] = (*ages, w.worklist.standstill())
+
+    w.worklist.add(("ns", "c"))
+    w.worklist.add(("ns", "d"))
+    w.worklist.add(A, 10)
+    w.worklist.add(B, 20, changed=False)
+    w.run(200, at=dict.fromkeys((5, 15, 45, 55, 115), note))
+    assert noted == {
+        5: (0, 0, 0),
+        15: (5, 0, 5),
+        45: (35, 25, 35),
+        55: (0, 0, 0),
+        115: (0, 0, 0),
+    }, "both workers are busy until 50, and then take what waits"
+
+
+def overloaded(workers: int = 8) -> Worked:
+    """For five minutes more is due than eight workers can do: each of 200 routine reconciles takes 8 s."""
+    w = Worked(workers)
+    dead = {("ns", f"dead-{i}") for i in range(200)}
+
+    async def handle(key: Key) -> float | None:
+        await asyncio.sleep(8.0 if key in dead else 0.05)
+        w.handled.append((key, w.loop.now, w.loop.now))
+        return 10.0 if key in dead else None
+
+    w.handle = handle  # type: ignore[method-assign]
+    for key in dead:
+        w.worklist.add(key, changed=False)
+    w.run(300, workers=8, at={t: lambda: w.worklist.add(A) for t in (100, 200)})
+    return w
+
+
+def test_under_overload_an_edit_is_reconciled_at_once_and_routine_work_goes_on() -> None:
+    w = overloaded()
+    assert w.begun(A) == [100.05, 200.05]
+    assert len(w.handled) - 2 == 6 * (300 // 8), "six of eight workers"
+
+
+def test_control_without_reserved_workers_and_turns_an_edit_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The control of the test above: routine reconciles that have waited for ten seconds come first."""
+    monkeypatch.setattr(worklist, "_RESERVED", 1000)
+    monkeypatch.setattr(worklist, "_TURNS", 0)
+    assert overloaded().begun(A) == []
+
+
+def test_many_changes_leave_a_share_to_routine_work() -> None:
+    w = Worked(8)
+    w.lasts = 1
+    changing = [("ns", f"{i:03}") for i in range(100)]
+    w.answer = lambda key: w.worklist.add(key) if key in changing else None
+    for key in changing:
+        w.worklist.add(key)
+    routine = [("ns", f"routine-{i}") for i in range(20)]
+    for key in routine:
+        w.worklist.add(key, changed=False)
+    w.run(60, workers=8)
+    ends = [end for key, _, end in w.handled if key in routine]
+    assert len(ends) == 20
+    assert max(ends) <= 10 + 20 / (8 / 4) + 2, "after ten seconds every fourth turn is theirs"
+
+
+def test_control_without_its_turns_routine_work_waits_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The control of the test above."""
+    monkeypatch.setattr(worklist, "_TURNS", 10**9)
+    w = Worked(8)
+    w.lasts = 1
+    changing = [("ns", f"{i:03}") for i in range(100)]
+    w.answer = lambda key: w.worklist.add(key) if key in changing else None
+    for key in changing:
+        w.worklist.add(key)
+    w.worklist.add(B, changed=False)
+    w.run(300, workers=8)
+    assert w.begun(B) == []

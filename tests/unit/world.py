@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
 from ackwright.clients.connections import Connections
+from ackwright.observe.workload import drivers, progress_addresses
 from ackwright.pipeline_index import PipelineIndex
 from ackwright.reconcile import Reconciler
 from ackwright.settings import OperatorSettings
@@ -69,7 +70,6 @@ class World:
             self.settings,
             now=self.now,
             clock=lambda: self.seconds,
-            read_progress=lambda address: self.progresses.get(address.partition(":")[0], self.progress),
             index=self.index,
         )
 
@@ -85,10 +85,20 @@ class World:
     def reconcile(self) -> float | None:
         """One reconcile; then the controllers act, and time passes."""
         try:
-            return self.operator.reconcile(copy.deepcopy(self.resource), self.kubernetes.children())
+            return self.reconcile_alone()
         finally:
             self.moved = self.kubernetes.run()
             self.seconds += self.seconds_between
+
+    def reconcile_alone(self) -> float | None:
+        """One reconcile, after which no controller acts."""
+        children = self.kubernetes.children()
+        reports = {
+            address: report
+            for address in progress_addresses(drivers(children))
+            if (report := self.progresses.get(address.partition(":")[0], self.progress))
+        }
+        return self.operator.reconcile(copy.deepcopy(self.resource), children, reports)
 
     def settle(self) -> World:
         """Reconciles until nothing is written any more. Time passes first, so that each reconcile reads everything."""

@@ -59,3 +59,9 @@ tolerations: {{- toYaml . | nindent 2 }}
 affinity: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
+
+{{- define "ackwright.ownRules" -}}
+# Its own Lease, by which it detects a dead watch.
+- {apiGroups: [coordination.k8s.io], resources: [leases], verbs: [create, list, watch]}
+- {apiGroups: [coordination.k8s.io], resources: [leases], resourceNames: [ackwright-operator], verbs: [get, patch]}
+{{- end }}

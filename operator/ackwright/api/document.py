@@ -94,6 +94,11 @@ def load(path: Path) -> Document:
     except (OSError, ValueError) as e:  # ValueError: a NUL character in the path
         why = e.strerror if isinstance(e, OSError) and e.strerror else str(e)
         raise _unreadable(path, f"the file cannot be read ({why})", "check its path and permissions") from None
+    return of_text(path, text)
+
+
+def of_text(path: Path, text: str) -> Document:
+    """The only YAML document of a text. path: its name in messages. Raises InvalidSpec if it is not one document."""
     try:
         documents = [d for d in yaml.load_all(text, Loader=_Loader) if d is not None]
     except yaml.MarkedYAMLError as e:

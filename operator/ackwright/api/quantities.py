@@ -172,6 +172,7 @@ FunctionName = Annotated[
 ]
 Text = Annotated[str, StringConstraints(max_length=1 << 16), _NOT_EMPTY]
 Line = Annotated[str, StringConstraints(max_length=1024), _NOT_EMPTY]
+MAX_BOOTSTRAP_SERVERS = 16
 BootstrapServers = Annotated[
     str,
     StringConstraints(max_length=4096),
@@ -181,6 +182,14 @@ BootstrapServers = Annotated[
         "write for instance kafka-0:9092,kafka-1:9092",
         cel=f"self.matches('^{_CEL_ADDRESS}(,{_CEL_ADDRESS})*$')",
         detail=_wrong_address,
+    ),
+    # Kafka's clients start a thread for each address; they learn all other brokers from any of these.
+    Check(
+        lambda servers: servers.count(",") < MAX_BOOTSTRAP_SERVERS,
+        f"must have at most {MAX_BOOTSTRAP_SERVERS} addresses",
+        "name some brokers; the clients learn the others from them",
+        cel=f"self.split(',').size() <= {MAX_BOOTSTRAP_SERVERS}",
+        detail=lambda servers: f", not {servers.count(',') + 1}",
     ),
 ]
 Host = Annotated[
@@ -214,7 +223,7 @@ Subject = Annotated[
 RecordSchema = Annotated[
     str,
     StringConstraints(max_length=1 << 16),
-    Pattern("^\\s*[{]", "must be the schema of an Avro record, as JSON", 'begin with {"type": "record", …'),
+    Pattern("\\S", "must not be empty", "write the schema, or remove the field"),
 ]
 Port = Annotated[int, Field(strict=True, ge=1, le=65_535)]
 # Quoted in every statement, so that the case counts. PostgreSQL cuts longer names off.

@@ -31,11 +31,12 @@ from ackwright.api.quantities import (
 )
 from ackwright.api.schema_fields import SchemaRegistry
 from ackwright.api.secret_fields import Kafka
-from ackwright.formats import WITH_REGISTRY, WITH_SCHEMA, needs_registry
+from ackwright.formats import WITH_REGISTRY, WITH_SCHEMA, can_be_malformed, needs_registry
 from ackwright.planning.guarantees import OFFSETS_PER_TRANSACTION, TRANSACTION_TIMEOUT_MS
 from ackwright.planning.promises import PROMISES
 from ackwright.sinks.base import SinkContext
 from ackwright.sinks.registry import SinkSpec
+from ackwright.wording import listed
 from ackwright_stream.jobspec import Format, Guarantee
 
 API_VERSION: Literal["ackwright.io/v1alpha1"] = "ackwright.io/v1alpha1"
@@ -46,6 +47,8 @@ ACCEPTED_LOSSES_ANNOTATION = "ackwright.io/given-up-topics"
 ACCEPTED_POSITIONS_ANNOTATION = "ackwright.io/accepted-positions"
 
 _ANOTHER_PIPELINE = "write the old value, or create another pipeline"
+_REGISTERED = listed(WITH_REGISTRY, "or")
+_CAN_BE_MALFORMED = tuple(format for format in Format if can_be_malformed(format))
 _LIVE, _RESTART, _IMMUTABLE = ChangeClass.LIVE, ChangeClass.RESTART, ChangeClass.IMMUTABLE
 
 
@@ -134,20 +137,23 @@ class Source(Model):
     )
     subject: Annotated[
         Subject | None,
-        About("The subject of the schema that avro values are read with. Default: <topic>-value, of the only topic."),
+        About(
+            f"The subject of the schema that {_REGISTERED} values are read with. Default: <topic>-value, of the only "
+            "topic."
+        ),
     ] = None
     schema_version: Annotated[
         Count | None,
         About(
-            "The version of the subject that avro values are read with. Default: the latest when the driver starts; an "
-            "audit needs a fixed one."
+            f"The version of the subject that {_REGISTERED} values are read with. Default: the latest when the driver "
+            "starts; an audit needs a fixed one."
         ),
     ] = None
     on_malformed: Annotated[
         Literal["fail", "skip", "deadLetter"],
         About(
             "What a record that does not fit the schema does: stop the pipeline, be skipped and counted, or go where "
-            "the deadLetter of the sink says (formats json and avro)."
+            f"the deadLetter of the sink says (formats {listed(_CAN_BE_MALFORMED)})."
         ),
     ] = "fail"
     group_id: Annotated[
@@ -170,8 +176,8 @@ _IN_REGISTRY = " || ".join(f"self.format == '{format}'" for format in WITH_REGIS
 _SUBJECT_CHECKS = (
     Check[Source](
         lambda source: needs_registry(source.format) or (source.subject is None and source.schema_version is None),
-        f"subject and schemaVersion belong to the format {' or '.join(WITH_REGISTRY)} only",
-        f"write format: {' or '.join(WITH_REGISTRY)}, or remove them",
+        f"subject and schemaVersion belong to the format {_REGISTERED} only",
+        f"write format: {_REGISTERED}, or remove them",
         cel=f"{_IN_REGISTRY} || !(has(self.subject) || has(self.schemaVersion))",
         field="subject",
     ),
@@ -264,7 +270,7 @@ class Spec(Model):
     schema_registry: Annotated[
         SchemaRegistry | None,
         About(
-            "A Confluent-compatible schema registry, for the format avro.",
+            f"A Confluent-compatible schema registry, for the formats {listed(WITH_REGISTRY)}.",
             _RESTART,
             "the driver resolves the schemas again, and resumes from the committed offsets",
         ),

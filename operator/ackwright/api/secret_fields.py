@@ -7,6 +7,8 @@ from typing import Annotated, Literal
 from ackwright.api.fields import About, Model
 from ackwright.api.quantities import BootstrapServers, Region, S3Endpoint, SecretKey, SecretName
 
+LOGIN_KEYS = ("username", "password")
+
 
 class CredentialsSecret(Model):
     """A reference to a Secret with the keys username and password."""
@@ -72,5 +74,14 @@ class Kafka(Model):
     @property
     def secrets(self) -> tuple[str, ...]:
         """The names of its Secrets."""
-        ca = self.tls.ca_secret if self.tls else None
-        return (*((self.auth.credentials_secret.name,) if self.auth else ()), *((ca.name,) if ca else ()))
+        return tuple(self.secret_keys)
+
+    @property
+    def secret_keys(self) -> dict[str, tuple[str, ...]]:
+        """The keys that it needs, by the name of their Secret."""
+        keys: dict[str, tuple[str, ...]] = {}
+        if self.auth:
+            keys[self.auth.credentials_secret.name] = LOGIN_KEYS
+        if ca := self.tls.ca_secret if self.tls else None:
+            keys[ca.name] = (*keys.get(ca.name, ()), ca.key)
+        return keys

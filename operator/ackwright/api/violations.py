@@ -109,6 +109,8 @@ def _violation(model: type[BaseModel], at: Location, error: ErrorDetails) -> Vio
     if kind == "extra_forbidden":
         return _unknown(model, at, error["input"])
     problem, remedy = _explain(kind, error, context)
+    if kind in _MAPPING and (names := _names(model, at)):
+        remedy += f": {', '.join(names)}"
     if kind in _MAPPING and _SENSITIVE.search(field):  # spec.kafka.auth: a password
         return Problem.without_value(field, problem, remedy)
     return Problem(field, NO_VALUE if error["input"] is None else error["input"], problem, remedy)

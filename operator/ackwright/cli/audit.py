@@ -92,6 +92,8 @@ def audit(
     """
     if (name is None) == (file is None):
         raise click.UsageError("give either the NAME of a pipeline in the cluster, or -f FILE")
+    if name and name.endswith((".yaml", ".yml")):
+        raise click.UsageError(f"{name} is the name of a file, not of a pipeline; write -f {name}")
     if dry_run and name is None:
         raise click.UsageError("--dry-run is for an audit in the cluster; with -f nothing is written anyway")
     if (bootstrap_servers or sink_bootstrap_servers) is not None and name:

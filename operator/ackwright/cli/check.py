@@ -55,8 +55,8 @@ def check(
     installation.
 
     With -f also the pipeline's topics, its group, and exactly which permissions its principal lacks. For a sink outside
-    Kafka and for the format avro it also starts Spark, and checks the transform's columns with the server. Changes
-    nothing. Exit code 4 if something has to be fixed first.
+    Kafka and for formats with a schema registry it also starts Spark, and checks the transform's columns with the
+    server. Changes nothing. Exit code 4 if something has to be fixed first.
     """
     if file is None and bootstrap_servers is None:
         raise click.UsageError("no brokers; use -f FILE, --bootstrap-servers HOST:PORT, or both")

@@ -9,17 +9,19 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import assert_never
+from typing import Any, assert_never
 
 import click
 
 from ackwright.api.spec import parse
 from ackwright.apply import topics as apply
 from ackwright.cli.audit import audited
-from ackwright.cli.demo_output import Screen, print_table
+from ackwright.cli.demo_output import COLUMNS, Screen, print_table, row
 from ackwright.cli.foreground import Interrupts, working_directory
+from ackwright.cli.local_console import console_option, served
 from ackwright.cli.output import console
 from ackwright.clients.kafka import Kafka as KafkaClient
+from ackwright.console.activity import Activity
 from ackwright.local.demo import flights, pipelines, results
 from ackwright.local.demo.database import Database
 from ackwright.local.demo.database import create as create_database
@@ -128,6 +130,7 @@ def _empty_directory(_context: click.Context, _parameter: click.Parameter, value
     help="The format of the result.",
 )
 @click.option("--keep", is_flag=True, help="Keep the temporary directory afterwards.")
+@console_option
 def demo(
     *,
     sink: Sink,
@@ -138,6 +141,7 @@ def demo(
     directory: Path | None,
     output: str,
     keep: bool,
+    with_console: bool,
 ) -> int:
     """Kill processes during delivery under each guarantee, and count lost and duplicated records.
 
@@ -146,42 +150,46 @@ def demo(
     """
     guarantees = [g for g in Guarantee if "all" in selection or g in selection]
     source = flights.archive()
-    screen = Screen(console(stderr=output == "json"))
-    with Interrupts(), working_directory(directory, keep) as place, screen, contextlib.ExitStack() as stack:
-        destination, database = _output(sink, place, stack, screen)
-        screen.phase("starting three brokers")
-        keeps_files = directory is not None or keep
-        # Brokers in a temporary directory are killed at the end, which is faster than an orderly stop.
-        kafka = stack.enter_context(EmbeddedKafka(place / "kafka" if keeps_files else None))
-        watch = stack.enter_context(Watch())
-        stack.enter_context(_job_environment())
-        screen.event(f"three brokers answer at {kafka.bootstrap_servers}; files are in {place}")
-        counts, ends = _fill_source(kafka, source, records, place, screen)
-        delivered = [
-            _deliver(
-                g,
-                schedule(seed, targets),
-                kafka,
-                ends,
-                directory=place / g,
-                watch=watch,
-                screen=screen,
-                output=destination,
-                database=database,
-            )
-            for g in guarantees
-        ]
-        screen.phase("auditing")
-        reports = audited([job for job, _ in delivered], place / "audit", watch)
-        runs = [
-            results.result(guarantee, measured, report, counts)
-            for guarantee, (_, measured), report in zip(guarantees, delivered, reports, strict=True)
-        ]
-        screen.phase("stopping the servers")
-    if output == "json":
-        click.echo(json.dumps(results.document(runs, sink), indent=2))
-    else:
-        print_table(runs, sink, console())
+    activity = Activity(f"ackwright demo --sink {sink}") if with_console else None
+    screen = Screen(console(stderr=output == "json"), activity=activity)
+    with Interrupts() as interrupted, served(activity, interrupted):
+        with working_directory(directory, keep) as place, screen, contextlib.ExitStack() as stack:
+            destination, database = _output(sink, place, stack, screen)
+            screen.phase("starting three brokers")
+            keeps_files = directory is not None or keep
+            # Brokers in a temporary directory are killed at the end, which is faster than an orderly stop.
+            kafka = stack.enter_context(EmbeddedKafka(place / "kafka" if keeps_files else None))
+            watch = stack.enter_context(Watch())
+            stack.enter_context(_job_environment())
+            screen.event(f"three brokers answer at {kafka.bootstrap_servers}; files are in {place}")
+            counts, ends = _fill_source(kafka, source, records, place, screen)
+            delivered = [
+                _deliver(
+                    g,
+                    schedule(seed, targets),
+                    kafka,
+                    ends,
+                    directory=place / g,
+                    watch=watch,
+                    screen=screen,
+                    output=destination,
+                    database=database,
+                )
+                for g in guarantees
+            ]
+            screen.phase("auditing")
+            reports = audited([job for job, _ in delivered], place / "audit", watch)
+            runs = [
+                results.result(guarantee, measured, report, counts)
+                for guarantee, (_, measured), report in zip(guarantees, delivered, reports, strict=True)
+            ]
+            screen.phase("stopping the servers")
+        if activity:
+            activity.end(COLUMNS, [row(r) for r in runs], results.notes(runs))
+        if output == "json":
+            click.echo(json.dumps(results.document(runs, sink), indent=2))
+        else:
+            print_table(runs, sink, console())
     return Verdict.worst(r.verdict for r in runs).exit_code
 
 
@@ -250,7 +258,8 @@ def _deliver(
     database: the server of the sink; None: nothing of the sink can be killed.
     """
     records = sum(ends.values())
-    screen.phase(str(guarantee), records)
+    resource = _document(kafka, guarantee, records, directory, output)
+    screen.pipeline(str(guarantee), records, resource)
     kafka.wait_until_in_sync()  # the previous run killed a broker
     plan, job = _plan_and_jobspec(kafka, guarantee, records, directory, output)
     client = KafkaClient(job.cluster)
@@ -263,11 +272,16 @@ def _deliver(
     return job, measured
 
 
+def _document(
+    kafka: EmbeddedKafka, guarantee: Guarantee, records: int, directory: Path, output: pipelines.Output
+) -> dict[str, Any]:
+    return pipelines.document(kafka.bootstrap_servers, guarantee, records, directory / "checkpoint", output)
+
+
 def _plan_and_jobspec(
     kafka: EmbeddedKafka, guarantee: Guarantee, records: int, directory: Path, output: pipelines.Output
 ) -> tuple[DeliveryPlan, JobSpec]:
-    pipeline = parse(pipelines.document(kafka.bootstrap_servers, guarantee, records, directory / "checkpoint", output))
-    plan = make_plan(pipeline)
+    plan = make_plan(parse(_document(kafka, guarantee, records, directory, output)))
     secrets = str(output.secrets) if output.secrets else None
     return plan, jobspec(plan, master="local[2]", secrets=secrets, spark_extra=spark_settings(directory))
 

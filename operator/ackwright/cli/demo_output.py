@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
+from ackwright.console.activity import Activity
+from ackwright.console.source import key
 from ackwright.local.demo.pipelines import Sink
 from ackwright.local.demo.results import RunResult, notes
 from ackwright_stream.reports import StartPart, Verdict
@@ -24,10 +27,12 @@ _MARKS = {
 
 
 class Screen:
-    """The live view, a context manager. clock: seconds."""
+    """The live view, a context manager. clock: seconds. activity: gets the same, for the console."""
 
-    def __init__(self, out: Console, clock: Callable[[], float] = time.monotonic) -> None:
-        self._out, self._clock = out, clock
+    def __init__(
+        self, out: Console, clock: Callable[[], float] = time.monotonic, activity: Activity | None = None
+    ) -> None:
+        self._out, self._clock, self._activity = out, clock, activity
         self._started_at = clock()
         self._next = 0.0
         self._phase = ""
@@ -35,16 +40,29 @@ class Screen:
         self._bar: Progress | None = None
         self._task = TaskID(0)
 
-    def phase(self, text: str, total: int | None = None) -> None:
-        """Starts a phase. total: how many records it processes; None if that is unknown."""
+    def pipeline(self, text: str, total: int, resource: Mapping[str, Any]) -> None:
+        """Starts the phase of a pipeline."""
+        if self._activity:
+            self._activity.pipeline(resource)
+        self.phase(text, total, key(resource))
+
+    def phase(self, text: str, total: int | None = None, pipeline: str | None = None) -> None:
+        """Starts a phase. total: how many records it processes; None if that is unknown.
+
+        pipeline: namespace/name of the one that runs in it.
+        """
         self._phase, self._kills, self._next = text, 0, 0.0
+        if self._activity:
+            self._activity.stage(text, total, pipeline)
         if self._bar is not None:
             self._bar.reset(self._task, total=total, description=text, detail="")
         elif self._out.is_terminal is False:
-            self.event(text)
+            self._print_event(text)
 
     def progress(self, done: int, total: int, rate: float, starting: StartPart | None = None) -> None:
         """Shows the records so far. starting: what a driver does that has not delivered a batch yet."""
+        if self._activity:
+            self._activity.progress(done, total, rate, total - done, starting.shown if starting else "")
         detail = f"{done:,} of {total:,} records  {rate:,.0f}/s  lag {total - done:,}"
         detail += f"  kills {self._kills}" if self._kills else ""
         detail += f"  {starting.shown}" if starting else ""
@@ -52,13 +70,20 @@ class Screen:
             self._bar.update(self._task, completed=done, total=total, detail=detail)
         elif self._clock() >= self._next:
             self._next = self._clock() + _LINE_INTERVAL
-            self.event(f"{self._phase}: {detail}")
+            self._print_event(f"{self._phase}: {detail}")
 
     def event(self, text: str) -> None:
+        if self._activity:
+            self._activity.event(text)
+        self._print_event(text)
+
+    def _print_event(self, text: str) -> None:
         self._print(Text.assemble((f"{self._clock() - self._started_at:6.1f} s  ", "dim"), text))
 
     def killed(self, text: str) -> None:
         self._kills += 1
+        if self._activity:
+            self._activity.kill(text)
         self._print(
             Text.assemble((f"{self._clock() - self._started_at:6.1f} s  ", "dim"), ("✗ ", "bold red"), (text, "red"))
         )
@@ -86,26 +111,39 @@ class Screen:
         self._out.print(text, soft_wrap=True)
 
 
+COLUMNS = ("guarantee", "sent", "delivered", "lost", "duplicated", "kills survived", "rate", "time to resume", "held")
+
+
+def row(run: RunResult) -> tuple[str, ...]:
+    """The result of one guarantee as texts, one for each column."""
+    return (
+        str(run.guarantee),
+        f"{run.sent:,}",
+        f"{run.delivered:,}",
+        f"{run.lost:,}",
+        f"{run.duplicated:,}",
+        str(run.kills),
+        f"{run.records_per_second:,.0f}/s",
+        median_and_longest(run.resume_seconds),
+        run.verdict.shown,
+    )
+
+
 def print_table(runs: Sequence[RunResult], sink: Sink, out: Console) -> None:
     """Prints the results as a table, with an explanation of its columns and the notes."""
     comparison = ": the same records, the same failures, three guarantees" if len(runs) == 3 else ""
     table = Table(title=f"Sink {sink}{comparison}", title_justify="left")
-    table.add_column("guarantee", no_wrap=True)
-    for name in ("sent", "delivered", "lost", "duplicated", "kills survived", "rate", "time to resume"):
+    first, *others, last = COLUMNS
+    table.add_column(first, no_wrap=True)
+    for name in others:
         table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("held", justify="center")
+    table.add_column(last, justify="center")
     for r in runs:
-        table.add_row(
-            Text(str(r.guarantee), style="bold"),
-            f"{r.sent:,}",
-            f"{r.delivered:,}",
-            Text(f"{r.lost:,}", style="yellow" if r.lost else ""),
-            Text(f"{r.duplicated:,}", style="yellow" if r.duplicated else ""),
-            str(r.kills),
-            f"{r.records_per_second:,.0f}/s",
-            median_and_longest(r.resume_seconds),
-            _MARKS[r.verdict],
-        )
+        cells = [Text(cell) for cell in row(r)[:-1]]
+        cells[0].stylize("bold")
+        for cell, count in ((cells[3], r.lost), (cells[4], r.duplicated)):
+            cell.stylize("yellow" if count else "")
+        table.add_row(*cells, _MARKS[r.verdict])
     out.print("", table, sep="\n")
     expected = " or ".join(f"{n:,}" for n in sorted({r.expected for r in runs}))
     out.print(

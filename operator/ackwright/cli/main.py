@@ -27,6 +27,7 @@ COMMANDS = {
     "run": ("ackwright.cli.run", "Run one pipeline on this machine."),
     "audit": ("ackwright.cli.audit", "Count lost and duplicated records, independently of the job."),
     "status": ("ackwright.cli.status", "Show the state of a pipeline in a cluster."),
+    "console": ("ackwright.cli.console", "Show the pipelines of a cluster in the browser, read only."),
     "logs": ("ackwright.cli.lifecycle", "Show the log of a pipeline's driver."),
     "suspend": ("ackwright.cli.lifecycle", "Stop a pipeline in a cluster: it drains and keeps its positions."),
     "resume": ("ackwright.cli.lifecycle", "Resume a suspended pipeline."),
@@ -115,7 +116,7 @@ def _version() -> str:
 )
 @click.version_option(_version(), prog_name="ackwright")
 def cli() -> None:
-    """Kafka to Spark to Kafka with a declared delivery guarantee, enforced and proven."""
+    """From Kafka through Spark to a sink, with a declared delivery guarantee that is enforced and proven."""
 
 
 def invoke(arguments: Sequence[str] | None = None) -> int:
@@ -131,11 +132,12 @@ def invoke(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return int(result) if isinstance(result, int) else ExitCode.OK
     except click.ClickException as e:
+        error = _with_file(e, sys.argv[1:] if arguments is None else arguments)
         if failures.output == "table":
-            e.show()
+            error.show()
         else:
-            emit_errors([{"reason": "Usage", "message": e.format_message()}], failures.output)
-        return e.exit_code
+            emit_errors([{"reason": "Usage", "message": error.format_message()}], failures.output)
+        return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)
         return INTERRUPTED
@@ -147,6 +149,19 @@ def invoke(arguments: Sequence[str] | None = None) -> int:
     except Exception as e:
         message = f"{type(e).__name__}: {e}; run again with -v for the stack trace"
         return _report(failures, [{"reason": Reason.UNEXPECTED.value, "message": message}], ExitCode.FAILED)
+
+
+def _with_file(error: click.ClickException, arguments: Sequence[str]) -> click.ClickException:
+    """The error; if -f is missing and a file was named without it, with that file."""
+    files = [argument for argument in arguments if argument.endswith((".yaml", ".yml"))]
+    if (
+        not isinstance(error, click.MissingParameter)
+        or error.param is None
+        or "-f" not in error.param.opts
+        or not files
+    ):
+        return error
+    return click.MissingParameter(f"Write -f {files[0]}.", error.ctx, error.param)
 
 
 def _report(failures: Failures, errors: Sequence[Error], code: ExitCode) -> int:

@@ -24,10 +24,17 @@ _NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 
 def operator_settings(
-    namespaces: Sequence[str], all_namespaces: bool, own: str, environment: Mapping[str, str]
+    namespaces: Sequence[str], all_namespaces: bool, own: str | None, environment: Mapping[str, str]
 ) -> OperatorSettings:
-    """The settings: from the options, else from the environment, else the defaults (the own namespace)."""
-    variables = {"ACKWRIGHT_OWN_NAMESPACE": own, "ACKWRIGHT_NAMESPACES": own, **environment}
+    """The settings: from the options, else from the environment, else the defaults (the own namespace).
+
+    own: the namespace of the operator's pod; None: it runs outside of the cluster.
+    """
+    # Outside of a pod the Lease is in the first namespace that is watched, where no account of the operator is.
+    place = own or (*namespaces, "default")[0]
+    variables = {"ACKWRIGHT_OWN_NAMESPACE": place, "ACKWRIGHT_NAMESPACES": place}
+    variables |= {} if own or "ACKWRIGHT_OWN_NAMESPACE" in environment else {"ACKWRIGHT_ALLOW_OWN_NAMESPACE": "true"}
+    variables |= environment
     if namespaces or all_namespaces:
         variables["ACKWRIGHT_NAMESPACES"] = "" if all_namespaces else ",".join(namespaces)
     return from_environment(variables)
@@ -81,7 +88,7 @@ def operator(*, namespaces: tuple[str, ...], all_namespaces: bool) -> int:
     from ackwright.controller import Controller
     from ackwright.handlers import registry
 
-    own = _NAMESPACE.read_text().strip() if _NAMESPACE.exists() else "default"
+    own = _NAMESPACE.read_text().strip() if _NAMESPACE.exists() else None
     settings = operator_settings(namespaces, all_namespaces, own, os.environ)
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO)
     logging.getLogger("kopf").setLevel(logging.WARNING)
@@ -90,7 +97,6 @@ def operator(*, namespaces: tuple[str, ...], all_namespaces: bool) -> int:
     kopf.run(
         registry=registry(Controller(kubernetes, settings)),
         standalone=True,
-        clusterwide=not settings.namespaces,
-        namespaces=settings.namespaces,
+        namespaces=[settings.own_namespace],  # of the Lease
     )
     return 0

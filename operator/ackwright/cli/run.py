@@ -7,7 +7,7 @@ import functools
 import platform
 import re
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
@@ -19,10 +19,12 @@ from ackwright.apply import topics as apply
 from ackwright.cli.brokers import brokers_option, sink_brokers_option, with_bootstrap_servers, with_kafka
 from ackwright.cli.failures import INTERRUPTED
 from ackwright.cli.foreground import Interrupts, working_directory
+from ackwright.cli.local_console import ConsoleDisplay, console_option, served
 from ackwright.cli.output import file_option
 from ackwright.cli.run_output import Display, display
 from ackwright.clients.kafka import Kafka as KafkaClient
-from ackwright.errors import reported
+from ackwright.console.activity import Activity
+from ackwright.errors import AckwrightError, reported
 from ackwright.local.kafka import EmbeddedKafka
 from ackwright.local.pair import Pair
 from ackwright.local.supervise import CHECK_TRANSFORM, Job, spark_settings
@@ -34,7 +36,7 @@ from ackwright.planning.plan import DeliveryPlan, load
 from ackwright.planning.plan import plan as make_plan
 from ackwright.planning.suitability import require_suitable
 from ackwright.render.jobspec import clusters, jobspec
-from ackwright_stream.jobspec import ExitCode
+from ackwright_stream.jobspec import ExitCode, Reason
 
 T = TypeVar("T")
 _TICK = 0.25  # seconds between two polls of the job
@@ -83,6 +85,7 @@ _TERMINATED, _KILLED = 128 + signal.SIGTERM, 128 + signal.SIGKILL
     help="Keep a second driver with Spark started, which takes over when the first one is killed; as spec.standby.",
 )
 @click.option("--keep", is_flag=True, help="Keep the temporary directory.")
+@console_option
 @click.option(
     "--dry-run", is_flag=True, help="Check the brokers, print which topics would be created, and start nothing."
 )
@@ -99,6 +102,7 @@ def run(
     fingerprint: str | None,
     standby: bool,
     keep: bool,
+    with_console: bool,
     dry_run: bool,
 ) -> int:
     """Run one pipeline on this machine until it is complete or interrupted.
@@ -116,10 +120,17 @@ def run(
     if pipeline.spec.suspend:
         click.echo("spec.suspend is for the operator; run ignores it and delivers", err=True)
     if dry_run:
-        return _dry_run(plan, embedded=embedded, secrets=secrets)
-    show = display(output)
+        with contextlib.nullcontext() if embedded else _offering_brokers():
+            return _dry_run(plan, embedded=embedded, secrets=secrets)
+    activity = _activity(pipeline, file) if with_console else None
+    show = ConsoleDisplay(display(output), activity) if activity else display(output)
     interrupted = Interrupts()
-    with interrupted, working_directory(directory, keep) as place, contextlib.ExitStack() as stack:
+    with (
+        interrupted,
+        served(activity, interrupted),
+        working_directory(directory, keep) as place,
+        contextlib.ExitStack() as stack,
+    ):
         if keep and directory is None:
             stack.callback(click.echo, f"files are kept in {place}", err=True)
         if embedded:
@@ -141,7 +152,8 @@ def run(
         def check() -> None:
             check_transform(Job(job, place / "check", watch, command=CHECK_TRANSFORM), interrupted)
 
-        prepare(_clients(plan, secrets), show, None if embedded else check)
+        with contextlib.nullcontext() if embedded else _offering_brokers():
+            prepare(_clients(plan, secrets), show, None if embedded else check)
         if not plan.standby:
             return follow(Job(job, place / "job", watch), show, interrupted)
 
@@ -152,6 +164,26 @@ def run(
             return Job(replace(job, spark=spark, progress_port=port), own, watch)
 
         return follow(Pair(start, show.takeover), show, interrupted)
+
+
+def _activity(pipeline: DeliveryPipeline, file: Path) -> Activity:
+    """What the console shows of this run."""
+    name = f"{pipeline.metadata.namespace}/{pipeline.metadata.name}"
+    activity = Activity(f"ackwright run -f {file}")
+    activity.pipeline(pipeline.model_dump(mode="json", by_alias=True, exclude_none=True))
+    activity.stage(name, pipeline=name)
+    return activity
+
+
+@contextlib.contextmanager
+def _offering_brokers() -> Iterator[None]:
+    """Adds to the remedy of brokers that do not answer that the command can start some."""
+    try:
+        yield
+    except AckwrightError as e:
+        if e.reason is not Reason.BROKERS_UNREACHABLE:
+            raise
+        raise AckwrightError(e.reason, e.cause, f"{e.remedy}; --embedded starts brokers on this machine") from e
 
 
 def _accepting(pipeline: DeliveryPipeline, fingerprint: str | None) -> DeliveryPipeline:

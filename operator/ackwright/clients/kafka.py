@@ -18,6 +18,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, NewTopic, ResourceType
 
 from ackwright.clients import permissions
+from ackwright.clients.deadline import time_left
 from ackwright.clients.outcome import Outcome
 from ackwright.errors import AckwrightError
 from ackwright.planning.permissions import Answers
@@ -64,8 +65,7 @@ class Kafka:
     def __init__(self, cluster: Cluster, timeout: float = 15.0) -> None:
         """timeout: seconds that one call may take, connecting included."""
         self.address = cluster.bootstrap_servers
-        self._timeout = timeout
-        self._timeouts = {"operation_timeout": timeout, "request_timeout": timeout}
+        self._call_timeout = timeout
         self._events: deque[KafkaError] = deque(maxlen=64)
         self._settings = client_settings(cluster)
         try:
@@ -74,6 +74,15 @@ class Kafka:
             raise AckwrightError(
                 Reason.INVALID_SPEC, f"the connection to {self.address} cannot be set up: {e.args[0].str()}"
             ) from e
+
+    @property
+    def _timeout(self) -> float:
+        """Seconds that the next call may take. Raises AckwrightError when the deadline of all calls is over."""
+        return time_left(self._call_timeout, self.address)
+
+    @property
+    def _timeouts(self) -> dict[str, float]:
+        return dict.fromkeys(("operation_timeout", "request_timeout"), self._timeout)
 
     # -- reads -----------------------------------------------------------------------------------------------------
 

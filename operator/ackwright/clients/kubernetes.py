@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -208,6 +209,12 @@ class Kubernetes:
             raise
         return any(r["kind"] == kind for r in resources.get("resources", ()))
 
+    def events(self, namespace: str, name: str) -> list[Object]:
+        """The Events about the objects of this name; of very many only a page."""
+        query = [("fieldSelector", f"involvedObject.name={name}"), ("limit", str(_PAGE))]
+        events: list[Object] = self._call("GET", path("v1", "Event", namespace), query=query).get("items", [])
+        return events
+
     def logs(self, namespace: str, pod: str, *, container: str, follow: bool, tail: int | None, previous: bool) -> Any:
         """A container's output as a stream of bytes (urllib3's response)."""
         query = [("container", container), ("follow", str(follow).lower()), ("previous", str(previous).lower())]
@@ -215,6 +222,27 @@ class Kubernetes:
         return self._request(
             "GET", path("v1", "Pod", namespace, pod) + "/log", query=query, timeout=(3.05, None) if follow else _TIMEOUT
         )
+
+    def through_pod(self, namespace: str, pod: str, port: int, route: str, *, seconds: float, limit: int) -> bytes:
+        """What an HTTP server in a pod answers, through the API server: for a client that does not reach pods itself.
+
+        seconds: for the answer as a whole. limit: bytes; raises ApiError for a longer answer, or if none comes in time.
+        https://kubernetes.io/docs/tasks/access-application-cluster/access-cluster-services/
+        """
+        url = f"{path('v1', 'Pod', namespace, f'{pod}:{port}')}/proxy/{route}"
+        deadline = time.monotonic() + seconds
+        answer = self._request("GET", url, timeout=(_TIMEOUT[0], seconds)).response
+        body = b""
+        try:
+            for chunk in answer.stream(_CHUNK):
+                body += chunk
+                if len(body) > limit or time.monotonic() > deadline:
+                    raise ApiError(None, f"GET {url}: the answer is longer than {limit:,} bytes or {seconds:.0f} s")
+        except (urllib3.exceptions.HTTPError, OSError) as e:
+            raise ApiError(None, f"GET {url} broke off: {e}") from e
+        finally:
+            answer.close()
+        return body
 
     def version(self) -> str:
         """The version of the API server."""

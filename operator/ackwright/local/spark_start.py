@@ -6,6 +6,7 @@ saves time: Java starts without it where it is missing or does not match.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib.metadata
 import importlib.util
@@ -14,12 +15,14 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 from ackwright.local import jars
 
 # For processes that run for a minute or two, in which the C2 compiler costs more time than it saves.
 SHORT_LIVED = "-XX:TieredStopAtLevel=1"
+_UNUSED_S = 30 * 24 * 3600.0
 
 
 def java_options() -> str:
@@ -51,9 +54,20 @@ def _archive() -> Path:
     )
     key = hashlib.sha256(identity.encode()).hexdigest()[:16]
     archive = jars.cache_directory() / f"spark-{key}.jsa"
-    if not archive.is_file():
+    if archive.is_file():
+        os.utime(archive)
+    else:
         _create_archive(program, archive, os.pathsep.join(sorted(map(str, spark_jars.glob("*.jar")))))
+        remove_unused(archive.parent, time.time())
     return archive
+
+
+def remove_unused(directory: Path, now: float) -> None:
+    """Removes the class archives that no program has used for 30 days. Each virtual environment has a separate one."""
+    for archive in directory.glob("spark-*.jsa"):
+        with contextlib.suppress(OSError):  # another process has removed it
+            if now - archive.stat().st_mtime > _UNUSED_S:
+                archive.unlink()
 
 
 def _create_archive(program: Path, archive: Path, spark_jars: str) -> None:

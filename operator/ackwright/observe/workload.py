@@ -1,41 +1,34 @@
-"""Reads the state of a pipeline's workload: objects of the Kubernetes API, and the progress that its driver reports.
-
-Reads only.
-"""
+"""The state of a pipeline's workload, out of the objects of the Kubernetes API. Pure."""
 
 from __future__ import annotations
 
-import json
-import urllib.request
 from collections.abc import Iterable, Mapping
-from http.client import HTTPException
 from typing import Any
 
 from ackwright.planning.observed import DriverError, DriverPod, EndedExecutor, LastLogLine, OutOfMemory, Workload
 from ackwright.render.names import ROLE_LABEL
 from ackwright.render.workload import PROGRESS_PORT
-from ackwright_stream.reports import Ending, ProgressReport
+from ackwright_stream.reports import Ending
 
 Object = Mapping[str, Any]
 
-_WITHOUT_PROXY = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # a proxy cannot reach pods
 _LOG_PREFIX = "ackwright: "  # of the line on stderr with which the job says why it ends
 _NODE_LOST = "DeletionByTaintManager"
 _CONTAINER, _CONFIG = "driver", "job"  # names in the pod; others may add containers and volumes, such as a service mesh
-# Bytes, enough for about 200,000 partitions. A user's image sends the answer, so a longer one is not read to its end.
-_PROGRESS_MAX = 1 << 22
+# A pipeline has two drivers at most, and for a moment their successors. Authors can create pods with the same labels.
+_DRIVERS_READ = 4
 
 
 def workload(objects: Iterable[Object], uid: str) -> Workload:
     """The workload of the pipeline with this uid, out of the objects that carry its label."""
     children: dict[tuple[str, str], Object] = {}
     in_the_way: list[tuple[str, str]] = []
-    drivers, ended = [], []
+    driver_pods, ended = [], []
     for item in objects:
         meta = item["metadata"]
         if item["kind"] == "Pod":
-            if meta.get("labels", {}).get(ROLE_LABEL) == "driver":
-                drivers.append(driver_pod(item))
+            if _is_driver(item):
+                driver_pods.append(driver_pod(item))
             elif item.get("status", {}).get("phase") in ("Succeeded", "Failed") and not meta.get("deletionTimestamp"):
                 ended.append(EndedExecutor(meta["name"], meta["uid"]))
         elif any(o.get("uid") == uid for o in meta.get("ownerReferences", ())):
@@ -45,7 +38,7 @@ def workload(objects: Iterable[Object], uid: str) -> Workload:
     return Workload(
         children,
         frozenset(in_the_way),
-        tuple(sorted(drivers, key=lambda d: d.name)),
+        tuple(sorted(driver_pods, key=lambda d: d.name)),
         tuple(sorted(ended, key=lambda e: e.name)),
     )
 
@@ -110,10 +103,16 @@ def last_log_line(log: str) -> str | None:
     return own or (lines[-1] if lines else None)
 
 
-def progress(address: str, timeout: float = 2.0) -> ProgressReport | None:
-    """The progress that the driver at this address reports; None without a report in time (seconds)."""
-    try:
-        with _WITHOUT_PROXY.open(f"http://{address}/progress", timeout=timeout) as answer:
-            return ProgressReport.of_json(json.loads(answer.read(_PROGRESS_MAX)))
-    except (OSError, ValueError, KeyError, TypeError, RecursionError, HTTPException):
-        return None
+def progress_addresses(drivers: Iterable[DriverPod]) -> tuple[str, ...]:
+    """Where running drivers report their progress (host:port), in the order of their pods' names."""
+    running = [d for d in sorted(drivers, key=lambda d: d.name) if d.phase == "Running"]
+    return tuple(d.address for d in running if d.address)[:_DRIVERS_READ]
+
+
+def drivers(objects: Iterable[Object]) -> tuple[DriverPod, ...]:
+    """The drivers' pods out of the objects that carry a pipeline's label."""
+    return tuple(driver_pod(o) for o in objects if _is_driver(o))
+
+
+def _is_driver(item: Object) -> bool:
+    return bool(item["kind"] == "Pod" and item["metadata"].get("labels", {}).get(ROLE_LABEL) == "driver")

@@ -14,6 +14,7 @@ from ackwright.planning import validation
 from ackwright.planning.changes import Change, changes
 from ackwright.planning.guarantees import values
 from ackwright.planning.judgement import of_texts, text_at, texts_of
+from ackwright.planning.policy import Policy, combined
 from ackwright.planning.topics import TopicPlan, topic_plans
 
 Resource = Mapping[str, Any]
@@ -35,15 +36,17 @@ class NeverValid:
     invalid: str  # what is wrong with the present one
 
 
-def declaration(resource: Resource, status: Status) -> Declaration | NeverValid:
+def declaration(resource: Resource, status: Status, policy: Policy) -> Declaration | NeverValid:
     """What a resource declares."""
     pipeline, violations = parse_resource(resource)
-    invalid = "; ".join(str(v) for v in violations) or None
+    invalid = combined(violations)
     if pipeline is not None:
-        invalid = _refused_texts(resource, status, pipeline)
+        invalid = combined(policy.violations(pipeline, resource)) or _refused_texts(resource, status, pipeline)
         pipeline = None if invalid else pipeline
     if pipeline is None:
         pipeline = accepted_pipeline(resource, status)
+        if pipeline and (refused := combined(policy.violations(pipeline, _with_accepted_spec(resource, status)))):
+            return NeverValid(invalid or refused)
     if pipeline is None:
         return NeverValid(invalid or "")
     return Declaration(pipeline, invalid, changes_since_accepted(resource, status, pipeline))
@@ -81,11 +84,15 @@ def _with_place(violation: Violation, pipeline: DeliveryPipeline) -> str:
     return f"line {line}, column {column} of {violation}"
 
 
+def _with_accepted_spec(resource: Resource, status: Status) -> Resource:
+    return {**resource, "spec": status.accepted.spec} if status.accepted else resource
+
+
 def accepted_pipeline(resource: Resource, status: Status) -> DeliveryPipeline | None:
     """The pipeline of the last valid spec; None if there never was one, or if this release finds it invalid."""
     if status.accepted is None:
         return None
-    pipeline, _ = parse_resource({**resource, "spec": status.accepted.spec})
+    pipeline, _ = parse_resource(_with_accepted_spec(resource, status))
     return pipeline
 
 
@@ -118,7 +125,7 @@ def accepted_losses(annotations: Mapping[str, str]) -> dict[str, str]:
 def conflicting_declarations(
     resource: Resource, pipeline: DeliveryPipeline, others: Iterable[Resource]
 ) -> dict[str, str]:
-    """By topic, the oldest pipeline (namespace/name) on the same brokers that declares the topic differently and is
+    """By topic, the oldest pipeline (visible_name) on the same brokers that declares the topic differently and is
     older than this one.
 
     Invalid resources do not count. others: pipelines that declare one of this pipeline's topics.
@@ -139,7 +146,7 @@ def conflicting_declarations(
                 and not _same_settings(topic, own[topic.name])
                 and _brokers_of(other_pipeline, topic.name) & _brokers_of(pipeline, topic.name)
             ):
-                conflicts.setdefault(topic.name, full_name(other))
+                conflicts.setdefault(topic.name, visible_name(other, resource))
     return conflicts
 
 
@@ -196,8 +203,8 @@ def topics_of(resource: Resource) -> frozenset[str]:
     return frozenset(str(t["name"]) for t in listed if isinstance(t, Mapping) and "name" in t)
 
 
-def group_owner(resource: Resource, others: Iterable[Resource]) -> str | None:
-    """The oldest pipeline (namespace/name) with the same consumer group on the same brokers that is older than this
+def group_owner(resource: Resource, others: Iterable[Resource], policy: Policy) -> str | None:
+    """The oldest pipeline (visible_name) with the same consumer group on the same brokers that is older than this
     one; None: none. The brokers are those that have the positions.
 
     Two pipelines with one group would fence each other forever (docs/protocol.md#rule-7).
@@ -205,15 +212,21 @@ def group_owner(resource: Resource, others: Iterable[Resource]) -> str | None:
     same = [
         r
         for r in others
-        if group_of(r) == group_of(resource) and _sink_brokers(r) & _sink_brokers(resource) and _age(r) < _age(resource)
+        if policy.allows_group(r)
+        and group_of(r) == group_of(resource)
+        and _sink_brokers(r) & _sink_brokers(resource)
+        and _age(r) < _age(resource)
     ]
     oldest = min(same, key=_age, default=None)
-    return full_name(oldest) if oldest else None
+    return visible_name(oldest, resource) if oldest else None
 
 
-def full_name(resource: Resource) -> str:
-    """namespace/name of a resource."""
-    return f"{resource['metadata']['namespace']}/{resource['metadata']['name']}"
+def visible_name(other: Resource, resource: Resource) -> str:
+    """How the author of this resource may know another one: namespace/name only in the same namespace."""
+    namespace = other["metadata"]["namespace"]
+    if namespace != resource["metadata"]["namespace"]:
+        return "of another namespace"
+    return f"{namespace}/{other['metadata']['name']}"
 
 
 def _age(pipeline: Resource) -> tuple[str, str, str]:

@@ -13,7 +13,7 @@ from ackwright.planning.comparison import Difference, ObservedTopic, differences
 from ackwright.planning.guarantees import TERMS
 from ackwright.planning.plan import DeliveryPlan
 from ackwright.planning.replicas import Racks, one_rack
-from ackwright.planning.topics import MIN_INSYNC, UNCLEAN
+from ackwright.planning.topics import CLEANUP, COMPACT, MIN_INSYNC, UNCLEAN, is_compacted
 from ackwright.reasons import ConditionReason, severity
 from ackwright.wording import sentence
 
@@ -51,9 +51,11 @@ def broken(plan: DeliveryPlan, observed: Mapping[str, ObservedTopic], racks: Rac
 def remarks(plan: DeliveryPlan, observed: Mapping[str, ObservedTopic], racks: Racks) -> tuple[Clause, ...]:
     """Clauses about topics that differ from the plan without breaking the guarantee yet."""
     topics = [t for name, t in observed.items() if name not in INTERNAL]
+    declared = {t.name for t in plan.topics}  # a policy that differs from the declared one is drift
     return (
         *(c for t in topics if (c := _under_replicated(t, racks))),
         *(c for t in topics if (c := in_one_rack(t, racks))),
+        *(c for t in topics if t.name not in declared and (c := not_compacted(t, plan))),
     )
 
 
@@ -129,6 +131,20 @@ def in_one_rack(topic: ObservedTopic, racks: Racks) -> Clause | None:
         ConditionReason.ONE_RACK,
         f"topic {topic.name}: all replicas of some partitions are in one rack, and are lost with it",
         "move one replica of each to another rack with kafka-reassign-partitions",
+    )
+
+
+def not_compacted(topic: ObservedTopic, plan: DeliveryPlan) -> Clause | None:
+    """The clause of a topic whose dead letters are keyed, and that does not keep the last record of each key."""
+    letters = plan.sink.dead_letters
+    policy = topic.config.get(CLEANUP, "delete")
+    if letters is None or not letters.keyed or topic.name != letters.name or is_compacted(policy):
+        return None
+    return Clause(
+        ConditionReason.NOT_COMPACTED,
+        f"dead-letter topic {topic.name}: {CLEANUP} is {policy}, so dead letters that were written again stay twice, "
+        "and are removed for their age",
+        f"set {CLEANUP} to {COMPACT}, or list the topic under spec.topics to have it changed",
     )
 
 

@@ -87,7 +87,7 @@ def _view(pipeline: DeliveryPipeline, schema: Schema) -> dict[str, str] | None:
             return {"key": "BINARY", "value": "BINARY", METADATA: ""}
         case Format.STRING:
             return {"key": "STRING", "value": "STRING", METADATA: ""}
-        case Format.AVRO:
+        case Format.AVRO | Format.JSON_SCHEMA | Format.PROTOBUF:
             return None  # the columns are in the registry
         case Format.JSON:
             return None if schema.columns is None else {**schema.columns, METADATA: ""}

@@ -261,7 +261,11 @@ def load(path: Path) -> tuple[DeliveryPipeline, DeliveryPlan]:
 
 def load_judged(path: Path) -> tuple[DeliveryPipeline, DeliveryPlan, tuple[Violation, ...]]:
     """As load(), and the warnings. What Spark or the brokers will certainly refuse is a violation, too."""
-    read = document.load(path)
+    return judged(document.load(path))
+
+
+def judged(read: document.Document) -> tuple[DeliveryPipeline, DeliveryPlan, tuple[Violation, ...]]:
+    """As load_judged(), of a document that was read."""
     pipeline, violations = _validated(read)
     if pipeline is None:
         raise InvalidSpec(read.located(violations))

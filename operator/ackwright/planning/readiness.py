@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from ackwright.planning.comparison import ObservedTopic, differences
-from ackwright.planning.durability import INTERNAL, Clause, broken, in_one_rack, replicas
+from ackwright.planning.durability import INTERNAL, Clause, broken, in_one_rack, not_compacted, replicas
 from ackwright.planning.guarantees import TERMS, TRANSACTION_TIMEOUT_MS, values
 from ackwright.planning.plan import DeliveryPlan
 from ackwright.planning.replicas import Racks
@@ -102,9 +102,7 @@ def checks(
 def _of_pipeline(plan: DeliveryPlan, observed: Observed, needed: Sequence[str]) -> Iterator[Check]:
     declared = [t.name for t in plan.topics]
     yield from (_declared(topic, observed, plan) for topic in plan.topics)
-    yield from (
-        _undeclared(name, observed, plan.broker_failures) for name in dict.fromkeys(needed) if name not in declared
-    )
+    yield from (_undeclared(name, observed, plan) for name in dict.fromkeys(needed) if name not in declared)
     if plan.sink.in_kafka:
         yield _group(plan.group, observed)
 
@@ -347,8 +345,8 @@ def _declared(declared: TopicPlan, observed: Observed, plan: DeliveryPlan) -> Ch
     )
 
 
-def _undeclared(name: str, observed: Observed, f: int) -> Check:
-    check, topic = f"topic {name}", observed.topics.get(name)
+def _undeclared(name: str, observed: Observed, plan: DeliveryPlan) -> Check:
+    check, topic, f = f"topic {name}", observed.topics.get(name), plan.broker_failures
     if name in observed.hidden:
         return _hidden(check)
     if topic is None:
@@ -356,6 +354,8 @@ def _undeclared(name: str, observed: Observed, f: int) -> Check:
             check, Verdict.FAILED, "does not exist", "create it, or list it under spec.topics to have it created"
         )
     state = f"{replicas(topic.replication_factor)}, {MIN_INSYNC} = {topic.min_insync}, not declared"
+    if unfit := not_compacted(topic, plan):
+        return Check(check, Verdict.WARNING, unfit.cause, unfit.remedy)
     clause = in_one_rack(topic, observed.racks)
     if topic.survives(f):
         return _one_rack(check, clause) if clause else Check(check, Verdict.OK, state)

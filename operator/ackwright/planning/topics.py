@@ -17,6 +17,7 @@ LANES_TOPIC = topic_names.LANES_TOPIC
 MIN_INSYNC = "min.insync.replicas"
 UNCLEAN = "unclean.leader.election.enable"
 CLEANUP = "cleanup.policy"
+COMPACT = "compact"
 MAX_REPLICAS = 32_767  # an int16 in Kafka's protocol
 
 
@@ -54,12 +55,20 @@ def topic_plans(pipeline: DeliveryPipeline) -> tuple[TopicPlan, ...]:
     """
     f, sink = pipeline.spec.broker_failures, pipeline.spec.sink.declared
     if not sink.IN_KAFKA:
-        return tuple(_plan(t, f) for t in pipeline.spec.topics)
-    lanes = Topic.model_validate({"name": LANES_TOPIC, "partitions": 1, "config": {CLEANUP: "compact"}})
+        letters = sink.dead_letters()
+        keyed = letters.name if letters and letters.keyed else None
+        return tuple(_plan(t, f, keyed=t.name == keyed) for t in pipeline.spec.topics)
+    lanes = Topic.model_validate({"name": LANES_TOPIC, "partitions": 1, "config": {CLEANUP: COMPACT}})
     return (*(_plan(t, f) for t in pipeline.spec.topics), _plan(lanes, f, internal=True))
 
 
-def _plan(topic: Topic, f: int, *, internal: bool = False) -> TopicPlan:
+def is_compacted(policy: str) -> bool:
+    """Whether a topic with this cleanup.policy keeps the last record of each key."""
+    return COMPACT in {part.strip() for part in policy.split(",")}
+
+
+def _plan(topic: Topic, f: int, *, internal: bool = False, keyed: bool = False) -> TopicPlan:
+    """keyed: whether it has dead letters with keys (DeadLetters.keyed)."""
     minimum, replicas = min_insync(topic, f) or f + 1, replication_factor(topic, f)
     derived = [
         Setting(
@@ -73,6 +82,9 @@ def _plan(topic: Topic, f: int, *, internal: bool = False) -> TopicPlan:
             "a replica that lags behind must not become leader: it lacks acknowledged records",
         ),
     ]
+    if keyed and CLEANUP not in topic.config:
+        why_compacted = "a dead letter that is written again replaces the one with its key"
+        derived.append(Setting(CLEANUP, COMPACT, why_compacted))
     why = (
         "records which lanes were initialised: the last record of each lane is kept forever"
         if internal

@@ -20,6 +20,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 from ackwright.planning.schema_ddl import TextProblem
 from ackwright.planning.sql_columns import MAX_PROBLEMS, VIEW, Output, SelectColumns, offset_of
 from ackwright.planning.sql_parser import TooComplex, parse, tokenize
+from ackwright_stream.jobspec import REFUSED_FUNCTIONS
 from ackwright_stream.reasons import Reason
 
 # First words of queries.
@@ -137,7 +138,12 @@ def _of_trees(trees: list[exp.Expr], tokens: list[Token], view: Mapping[str, str
     [tree] = trees
     if not isinstance(tree, exp.Query):
         return _unread(start, f"it begins with {tokens[0].text}", start)
-    structure = (*_empty_column(tokens), *_tables(tree, start), *_stateful(tree, tokens))
+    structure = (
+        *_empty_column(tokens),
+        *_tables(tree, start),
+        *_methods_of_the_jvm(tree, tokens),
+        *_stateful(tree, tokens),
+    )
     if structure:
         return Judgement(tuple(dict.fromkeys(structure))[:MAX_PROBLEMS], start=start)
     columns = SelectColumns(view)
@@ -254,6 +260,15 @@ def _empty_column(tokens: list[Token]) -> Iterator[TextProblem]:
             yield _invalid(first.start, "has a comma without a column", "remove it")
         elif kinds == (TokenType.SELECT, TokenType.COMMA):
             yield _invalid(second.start, "has a comma without a column", "remove it")
+
+
+def _methods_of_the_jvm(tree: exp.Expr, tokens: list[Token]) -> Iterator[TextProblem]:
+    """Functions that the job removes from Spark, because they call any method of its JVM."""
+    for call in tree.find_all(exp.Anonymous):
+        name = call.name.lower()
+        if name in REFUSED_FUNCTIONS:
+            offset = next((t.start for t in tokens if t.text.lower() == name), tokens[0].start)
+            yield _invalid(offset, f"calls {name}, which can run any code in the job", "use another function of Spark")
 
 
 # ------------------------------------------------ records are transformed on their own

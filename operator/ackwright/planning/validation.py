@@ -14,10 +14,12 @@ from ackwright.api import spark_conf
 from ackwright.api.checks import Broken, Cel, Validation, literal
 from ackwright.api.spec import DeliveryPipeline
 from ackwright.errors import Violation
-from ackwright.formats import WITH_REGISTRY, needs_registry
+from ackwright.formats import WITH_REGISTRY, can_be_malformed, needs_registry
 from ackwright.planning.topic_validation import TOPIC_VALIDATIONS
+from ackwright.planning.topics import CLEANUP, COMPACT, is_compacted
 from ackwright.sinks.base import Sink, SinkContext
 from ackwright.sinks.registry import SinkSpec
+from ackwright.wording import listed
 from ackwright_stream.jobspec import Format
 
 _POSITIONS_IN_KAFKA = "write file:///path, or remove it: a stateless pipeline commits its offsets to Kafka"
@@ -46,6 +48,7 @@ def validations(sinks: type[SinkSpec] = SinkSpec) -> tuple[Validation[DeliveryPi
         _standby_outside_kafka(sinks),
         _without_registry(sinks),
         *_dead_letters(sinks),
+        _compacted_letters(sinks),
     )
 
 
@@ -99,7 +102,7 @@ def _without_registry(sinks: type[SinkSpec]) -> Validation[DeliveryPipeline]:
     needed = [f"self.source.format == {literal(format)}" for format in WITH_REGISTRY]
     needed += [f"(has(self.sink.{name}) && {cel})" for name, cel in of_sinks.items() if cel]
     return Validation(
-        f"is required by the format {' or '.join(WITH_REGISTRY)}, whose schemas are there",
+        f"is required by the format {listed(WITH_REGISTRY, 'or')}, whose schemas are there",
         "add schemaRegistry: {url: https://…}",
         ("spec.schemaRegistry", "spec.source.format", "spec.sink"),
         find,
@@ -112,7 +115,7 @@ def _dead_letters(sinks: type[SinkSpec]) -> Iterator[Validation[DeliveryPipeline
     names = [name for name, sink in sinks.kinds().items() if sink.can_have_dead_letters()]
     reads, at = ("spec.source", "spec.sink"), ".source.onMalformed"
     declared = " || ".join(f"(has(self.sink.{name}) && has(self.sink.{name}.deadLetter))" for name in names)
-    formats = (Format.JSON, Format.AVRO)
+    formats = tuple(format for format in Format if can_be_malformed(format))
 
     def undeclared(pipeline: DeliveryPipeline) -> Iterator[Broken]:
         sink, chosen = pipeline.spec.sink.declared_if_valid, pipeline.spec.source.on_malformed
@@ -131,8 +134,8 @@ def _dead_letters(sinks: type[SinkSpec]) -> Iterator[Validation[DeliveryPipeline
 
     # A sink without dead letters may be declared: then the field that the remedy names does not exist there.
     yield Validation(
-        f"needs the deadLetter of the sink, which only {one_of(names)} has",
-        f"declare where malformed records go ({' or '.join(f'sink.{name}.deadLetter' for name in names)}), or use skip",
+        "needs the deadLetter of the sink, which says where malformed records go",
+        f"declare {' or '.join(f'sink.{name}.deadLetter' for name in names)}, or use skip",
         reads,
         undeclared,
         cel=(Cel(f"self.source.onMalformed != 'deadLetter' || {declared}", on="spec", at=at),),
@@ -145,7 +148,7 @@ def _dead_letters(sinks: type[SinkSpec]) -> Iterator[Validation[DeliveryPipeline
         cel=(Cel(f"self.source.onMalformed == 'deadLetter' || !({declared})", on="spec", at=at),),
     )
     yield Validation(
-        f"is for the formats {' and '.join(formats)}, whose records can be malformed",
+        f"is for the formats {listed(formats)}, whose records can be malformed",
         "write format: json with a schema, or use fail",
         reads,
         never,
@@ -157,6 +160,38 @@ def _dead_letters(sinks: type[SinkSpec]) -> Iterator[Validation[DeliveryPipeline
                 at=at,
             ),
         ),
+    )
+
+
+def _compacted_letters(sinks: type[SinkSpec]) -> Validation[DeliveryPipeline]:
+    """That the topic of keyed dead letters is compacted, as far as it is declared."""
+    names = [name for name, sink in sinks.kinds().items() if sink.KEYED_DEAD_LETTERS]
+
+    def find(pipeline: DeliveryPipeline) -> Iterator[Broken]:
+        sink = pipeline.spec.sink.declared_if_valid
+        letters = sink.dead_letters() if sink else None
+        for i, topic in enumerate(pipeline.spec.topics):
+            policy = topic.config.get(CLEANUP, COMPACT)
+            if letters and letters.keyed and topic.name == letters.name and not is_compacted(policy):
+                yield Broken(f"spec.topics[{i}].config[{CLEANUP!r}]", policy)
+
+    def cel(name: str) -> Cel:
+        letters = f"self.sink.{name}.deadLetter"
+        return Cel(
+            f"!has(self.topics) || !has(self.sink.{name}) || !has({letters}) || self.topics.all(t, "
+            f"t.name != {letters}.topic || !has(t.config) || !('{CLEANUP}' in t.config) || "
+            f"t.config['{CLEANUP}'].contains('{COMPACT}'))",
+            on="spec",
+            at=".topics",
+        )
+
+    return Validation(
+        f"must have {COMPACT} for the dead-letter topic of {one_of(names)}: a repeated batch replaces its dead letters "
+        "there by their keys",
+        f"remove it, or write {COMPACT}",
+        ("spec.topics", "spec.sink"),
+        find,
+        cel=tuple(map(cel, names)),
     )
 
 

@@ -33,7 +33,7 @@ class Link:
 class SinkSettings:
     """The settings that a sink derives from the guarantee."""
 
-    # librdkafka's names: of the producer of each lane's rows.
+    # librdkafka's names: of the producer of each task's rows.
     producer: Settings = ()
     # In the names of the sink's own client, for instance Java's for Spark's Kafka sink.
     options: Settings = ()
@@ -76,6 +76,8 @@ class DeadLetters:
     name: str
     max_fraction: float  # of the records
     path: str  # where the spec has it
+    # Whether their keys are their places in the source: a compacted topic keeps one of those that were written again.
+    keyed: bool = False
 
 
 @dataclass(frozen=True)
@@ -148,6 +150,7 @@ class Sink(Model, ABC):
     OPTIONS_TITLE: ClassVar[str] = ""  # only for a sink with SinkSettings.options
     # Whether rows and positions are in a Kafka cluster, and not in a store of the sink's own.
     IN_KAFKA: ClassVar[bool] = False
+    KEYED_DEAD_LETTERS: ClassVar[bool] = False  # as DeadLetters.keyed
     CLUSTER_PATH: ClassVar[str] = ""  # of the fields of `cluster`; only for a sink that may have one
 
     @classmethod

@@ -6,14 +6,14 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from ackwright.api.checks import Check, Validation, unchangeable
+from ackwright.api.checks import Check, unchangeable
 from ackwright.api.fields import About
 from ackwright.api.quantities import ColumnName, Switch
 from ackwright.api.secret_fields import S3
 from ackwright.api.storage_fields import S3_OF_BUCKET, S3_SCHEME, StoragePath, s3_settings
-from ackwright.planning.acls import Need
 from ackwright.planning.guarantees import TRANSACTION_TIMEOUT_MS, Setting, Settings, values
-from ackwright.sinks.base import Link, OutputSummary, SecretFile, Section, Sink, SinkContext, SinkSettings
+from ackwright.sinks.base import Link, OutputSummary, SecretFile, Section, SinkSettings
+from ackwright.sinks.letter_topic import SinkWithLetterTopic
 from ackwright_stream import jobspec
 from ackwright_stream.jobspec import Guarantee
 
@@ -39,8 +39,10 @@ _COST = {
 }
 
 
-class DeltaSink(Sink):
+class DeltaSink(SinkWithLetterTopic):
     """spec.sink.delta."""
+
+    NAME = "delta"
 
     path: Annotated[
         StoragePath,
@@ -66,10 +68,6 @@ class DeltaSink(Sink):
     def checks(cls) -> tuple[Check[Any], ...]:
         return _CHECKS
 
-    @classmethod
-    def validations(cls) -> tuple[Validation[SinkContext[DeltaSink]], ...]:
-        return ()
-
     def data(self) -> Settings:
         optional = (("partitionColumns", ", ".join(self.partition_columns)),)
         return (
@@ -79,25 +77,15 @@ class DeltaSink(Sink):
             *(Setting(f"sink.s3.{name}", value, f"{_PATH}.s3.{name}") for name, value in s3_settings(self.s3)),
         )
 
-    def topics(self) -> tuple[str, ...]:
-        return ()
-
-    @property
-    def routed(self) -> bool:
-        return False
-
     def settings(self, guarantee: Guarantee, largest_message: int) -> SinkSettings:
         return SinkSettings()
 
     def sections(self, group: str) -> tuple[Section, ...]:
-        return (Section("commit", "Commits to the Delta table", _COMMIT),)
+        return (Section("commit", "Commits to the Delta table", _COMMIT), *super().sections(group))
 
     def link(self, guarantee: Guarantee, settings: SinkSettings) -> Link:
         caveat, weakness = self._caveat(guarantee)
         return Link("sink table", self.path, _COMMIT, caveat, weakness)
-
-    def needs(self, group: str) -> tuple[Need, ...]:
-        return ()
 
     def secrets(self) -> tuple[SecretFile, ...]:
         credentials = self.s3.credentials_secret if self.s3 else None
@@ -129,6 +117,7 @@ class DeltaSink(Sink):
             region=s3.region,
             credentials=None,  # the path of the Secret; see secrets()
             commit=values(_COMMIT),
+            dead_letters=self.letters_of_job,
         )
 
     def _caveat(self, guarantee: Guarantee) -> tuple[str | None, int]:

@@ -9,9 +9,9 @@ from ackwright.api.checks import Broken, Cel, Check, Validation, unchangeable
 from ackwright.api.fields import About
 from ackwright.api.secret_fields import S3
 from ackwright.api.storage_fields import S3_OF_BUCKET, S3_SCHEME, StoragePath, s3_settings
-from ackwright.planning.acls import Need
 from ackwright.planning.guarantees import TRANSACTION_TIMEOUT_MS, Setting, Settings, values
-from ackwright.sinks.base import Link, OutputSummary, SecretFile, Section, Sink, SinkContext, SinkSettings
+from ackwright.sinks.base import Link, OutputSummary, SecretFile, Section, SinkContext, SinkSettings
+from ackwright.sinks.letter_topic import SinkWithLetterTopic
 from ackwright_stream import jobspec
 from ackwright_stream.jobspec import Guarantee
 
@@ -33,8 +33,10 @@ _COST = {
 }
 
 
-class FilesSink(Sink):
+class FilesSink(SinkWithLetterTopic):
     """spec.sink.files."""
+
+    NAME = "files"
 
     path: Annotated[
         StoragePath,
@@ -54,8 +56,8 @@ class FilesSink(Sink):
         return (S3_OF_BUCKET,)
 
     @classmethod
-    def validations(cls) -> tuple[Validation[SinkContext[FilesSink]], ...]:
-        return (_VISIBLE,)
+    def validations(cls) -> tuple[Validation[SinkContext[Any]], ...]:
+        return (_VISIBLE, *super().validations())
 
     def data(self) -> Settings:
         return (
@@ -63,25 +65,15 @@ class FilesSink(Sink):
             *(Setting(f"sink.s3.{name}", value, f"{_PATH}.s3.{name}") for name, value in s3_settings(self.s3)),
         )
 
-    def topics(self) -> tuple[str, ...]:
-        return ()
-
-    @property
-    def routed(self) -> bool:
-        return False
-
     def settings(self, guarantee: Guarantee, largest_message: int) -> SinkSettings:
         return SinkSettings()
 
     def sections(self, group: str) -> tuple[Section, ...]:
-        return (Section("commit", "Creation of files", _COMMIT),)
+        return (Section("commit", "Creation of files", _COMMIT), *super().sections(group))
 
     def link(self, guarantee: Guarantee, settings: SinkSettings) -> Link:
         caveat, weakness = self._caveat(guarantee)
         return Link("sink files", self.path, _COMMIT, caveat, weakness)
-
-    def needs(self, group: str) -> tuple[Need, ...]:
-        return ()
 
     def secrets(self) -> tuple[SecretFile, ...]:
         credentials = self.s3.credentials_secret if self.s3 else None
@@ -109,6 +101,7 @@ class FilesSink(Sink):
             region=s3.region,
             credentials=None,  # the path of the Secret; see secrets()
             commit=values(_COMMIT),
+            dead_letters=self.letters_of_job,
         )
 
     def _caveat(self, guarantee: Guarantee) -> tuple[str | None, int]:

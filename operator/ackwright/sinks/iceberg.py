@@ -7,14 +7,14 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from ackwright.api.checks import Check, Validation, unchangeable
+from ackwright.api.checks import Check, unchangeable
 from ackwright.api.fields import About, Model
 from ackwright.api.quantities import ColumnName, Pattern, Region, RegistryUrl, Switch
 from ackwright.api.secret_fields import S3, CaSecret, CredentialsSecret, TokenSecret
 from ackwright.api.storage_fields import LOCATION, s3_settings
-from ackwright.planning.acls import Need
 from ackwright.planning.guarantees import TRANSACTION_TIMEOUT_MS, Setting, Settings, values
-from ackwright.sinks.base import Link, OutputSummary, SecretFile, Section, Sink, SinkContext, SinkSettings
+from ackwright.sinks.base import Link, OutputSummary, SecretFile, Section, SinkSettings
+from ackwright.sinks.letter_topic import SinkWithLetterTopic
 from ackwright_stream import jobspec
 from ackwright_stream.jobspec import Guarantee
 
@@ -145,8 +145,10 @@ class IcebergCatalog(Model):
         return self.uri.startswith(_SQLITE)
 
 
-class IcebergSink(Sink):
+class IcebergSink(SinkWithLetterTopic):
     """spec.sink.iceberg."""
+
+    NAME = "iceberg"
 
     catalog: Annotated[IcebergCatalog, About("The catalog of the table.")]
     table: Annotated[
@@ -177,10 +179,6 @@ class IcebergSink(Sink):
     def checks(cls) -> tuple[Check[Any], ...]:
         return _CHECKS
 
-    @classmethod
-    def validations(cls) -> tuple[Validation[SinkContext[IcebergSink]], ...]:
-        return ()
-
     def data(self) -> Settings:
         catalog = self.catalog
         sigv4 = catalog.sigv4
@@ -201,25 +199,15 @@ class IcebergSink(Sink):
             *(Setting(f"sink.s3.{name}", v, f"{_PATH}.s3.{name}") for name, v in s3_settings(self.s3)),
         )
 
-    def topics(self) -> tuple[str, ...]:
-        return ()
-
-    @property
-    def routed(self) -> bool:
-        return False
-
     def settings(self, guarantee: Guarantee, largest_message: int) -> SinkSettings:
         return SinkSettings()
 
     def sections(self, group: str) -> tuple[Section, ...]:
-        return (Section("commit", "Commits to the Iceberg table", _COMMIT),)
+        return (Section("commit", "Commits to the Iceberg table", _COMMIT), *super().sections(group))
 
     def link(self, guarantee: Guarantee, settings: SinkSettings) -> Link:
         caveat, weakness = self._caveat(guarantee)
         return Link("sink table", f"{self.table} in {self.catalog.uri}", _COMMIT, caveat, weakness)
-
-    def needs(self, group: str) -> tuple[Need, ...]:
-        return ()
 
     def secrets(self) -> tuple[SecretFile, ...]:
         catalog, tls, s3 = self.catalog, self.catalog.tls, self.s3
@@ -270,6 +258,7 @@ class IcebergSink(Sink):
             region=s3.region,
             credentials=None,
             commit=values(_COMMIT),
+            dead_letters=self.letters_of_job,
         )
 
     def _caveat(self, guarantee: Guarantee) -> tuple[str | None, int]:

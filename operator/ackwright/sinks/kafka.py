@@ -12,7 +12,7 @@ from ackwright.api.fields import About
 from ackwright.api.quantities import BootstrapServers, RecordSchema, Subject, Switch, TopicName
 from ackwright.api.secret_fields import Auth, Kafka, Tls
 from ackwright.api.topic_names import not_reserved
-from ackwright.formats import WITH_REGISTRY, needs_registry, subject_of, writes_columns
+from ackwright.formats import WITH_REGISTRY, needs_registry, schema_is_json, subject_of, writes_columns
 from ackwright.planning.acls import Kind, Need, Operation, Resource
 from ackwright.planning.guarantees import TERMS, Acks, Setting, Settings, replaced
 from ackwright.sinks import kafka_dead_letters, kafka_positions
@@ -27,10 +27,12 @@ from ackwright.sinks.base import (
     SinkSettings,
 )
 from ackwright.sinks.kafka_dead_letters import KafkaDeadLetter
+from ackwright.wording import listed
 from ackwright_stream import jobspec
 from ackwright_stream.jobspec import Format, Guarantee, StandbyTimes
 
 _PATH = "spec.sink.kafka"
+_REGISTERED = listed(WITH_REGISTRY, "or")
 _CHOSEN = f"as chosen in {_PATH}.acks"
 
 
@@ -47,12 +49,15 @@ class KafkaSink(Sink):
     format: Annotated[Format, About("How values are written.")] = Format.BINARY
     subject: Annotated[
         Subject | None,
-        About("The subject in which the schema of avro values is registered. Default: <topic>-value."),
+        About(f"The subject in which the schema of {_REGISTERED} values is registered. Default: <topic>-value."),
     ] = None
     schema_text: Annotated[
         RecordSchema | None,
         Field(alias="schema"),
-        About("The schema of avro values, in JSON. Default: derived from the columns of the output."),
+        About(
+            f"The schema of {_REGISTERED} values: JSON, or for protobuf the text of a .proto file. Default: derived "
+            "from the columns of the output."
+        ),
     ] = None
     acks: Annotated[
         Literal["0", "1", "all"] | None,
@@ -129,7 +134,7 @@ class KafkaSink(Sink):
         caveat, weakness = _caveat(guarantee, self.acks or TERMS[guarantee].acks)
         if settings.options:
             return Link("sink producer", "Kafka sink of Spark", settings.options, caveat, weakness)
-        return Link("sink producer", "producer of each lane", settings.producer, caveat, weakness)
+        return Link("sink producer", "producer of each task", settings.producer, caveat, weakness)
 
     def needs(self, group: str) -> tuple[Need, ...]:
         operations = (Operation.WRITE, Operation.DESCRIBE)
@@ -215,13 +220,24 @@ class KafkaSink(Sink):
 
 
 _IN_REGISTRY = " || ".join(f"self.format == '{format}'" for format in WITH_REGISTRY)
+_IS_JSON = " || ".join(f"self.format == '{format}'" for format in WITH_REGISTRY if schema_is_json(format))
+_IN_JSON = listed([format for format in WITH_REGISTRY if schema_is_json(format)], "or")
 _CHECKS: tuple[Check[Any], ...] = (
     Check[KafkaSink](
         lambda sink: needs_registry(sink.format) or (sink.subject is None and sink.schema_text is None),
-        f"subject and schema belong to the format {' or '.join(WITH_REGISTRY)} only",
-        f"write format: {' or '.join(WITH_REGISTRY)}, or remove them",
+        f"subject and schema belong to the format {listed(WITH_REGISTRY, 'or')} only",
+        f"write format: {listed(WITH_REGISTRY, 'or')}, or remove them",
         cel=f"{_IN_REGISTRY} || !(has(self.subject) || has(self.schema))",
         field="subject",
+    ),
+    Check[KafkaSink](
+        lambda sink: (
+            not schema_is_json(sink.format) or sink.schema_text is None or sink.schema_text.lstrip().startswith("{")
+        ),
+        f"the schema must be JSON with the format {_IN_JSON}",
+        "begin with {, or correct the format",
+        cel=f"!({_IS_JSON}) || !has(self.schema) || self.schema.matches('^\\\\s*[{{]')",
+        field="schema",
     ),
     Check[KafkaSink](
         lambda sink: not needs_registry(sink.format) or sink.subject is not None or sink.topic is not None,

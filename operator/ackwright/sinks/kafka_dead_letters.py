@@ -8,14 +8,13 @@ from typing import Annotated, Any
 from ackwright.api.checks import Broken, Cel, Validation
 from ackwright.api.fields import About, Model
 from ackwright.api.quantities import MaxFraction, TopicName
-from ackwright.api.topic_names import not_reserved
-from ackwright.planning.guarantees import DEAD_LETTER_PRODUCER, values
+from ackwright.planning.guarantees import DEAD_LETTER_PRODUCER
+from ackwright.sinks import letter_topic
 from ackwright.sinks.base import ABOUT_MAX_FRACTION, MAX_FRACTION, DeadLetters, Section, SinkContext
 from ackwright_stream.jobspec import DeadLetterTopic
 
-PATH = "spec.sink.kafka.deadLetter"
+PATH = letter_topic.path("kafka")
 _TOPIC = f"{PATH}.topic"
-_CEL = "!has(self.sink.kafka) || !has(self.sink.kafka.deadLetter) || "
 
 
 class KafkaDeadLetter(Model):
@@ -34,7 +33,7 @@ class KafkaDeadLetter(Model):
 
     def to_job(self) -> DeadLetterTopic:
         """Its part of the jobspec."""
-        return DeadLetterTopic(self.topic, values(DEAD_LETTER_PRODUCER))
+        return letter_topic.to_job(self.topic)
 
     @property
     def section(self) -> Section:
@@ -46,37 +45,14 @@ def _topic(context: SinkContext[Any]) -> str | None:
     return context.sink.dead_letter.topic if context.sink.dead_letter else None
 
 
-def _is_source(context: SinkContext[Any]) -> Iterator[Broken]:
-    if (topic := _topic(context)) in context.source_topics:
-        yield Broken(_TOPIC, topic)
-
-
 def _is_output(context: SinkContext[Any]) -> Iterator[Broken]:
     topic = _topic(context)
     if topic is not None and topic == context.sink.topic:
         yield Broken(_TOPIC, topic)
 
 
-def _names(context: SinkContext[Any]) -> Iterator[tuple[str, str]]:
-    topic = _topic(context)
-    if topic is not None:
-        yield _TOPIC, topic
-
-
 VALIDATIONS: tuple[Validation[SinkContext[Any]], ...] = (
-    Validation(
-        "is also a source: each dead letter would be malformed again, forever",
-        "choose another topic",
-        ("spec.source.topics", PATH),
-        _is_source,
-        cel=(
-            Cel(
-                f"{_CEL}!(self.sink.kafka.deadLetter.topic in self.source.topics)",
-                on="spec",
-                at=".sink.kafka.deadLetter.topic",
-            ),
-        ),
-    ),
+    *letter_topic.validations("kafka"),
     Validation(
         "is also the topic of the output: its readers would get malformed records",
         "choose another topic",
@@ -90,5 +66,4 @@ VALIDATIONS: tuple[Validation[SinkContext[Any]], ...] = (
             ),
         ),
     ),
-    *not_reserved((_TOPIC,), (_TOPIC,), _names),
 )

@@ -29,6 +29,11 @@ class Output:
 class SinkReader(Protocol):
     """Reads one pipeline's sink once. Every method raises JobError."""
 
+    @property
+    def precedes_positions(self) -> bool:
+        """Whether the content may be of records that the positions have not passed, also under exactly-once."""
+        ...
+
     def lane_starts(self) -> Mapping[Lane, LaneStart]:
         """Where each lane began, as far as the store records it."""
         ...

@@ -27,6 +27,7 @@ from ackwright_stream.audit_kafka import Lane, LaneStart
 from ackwright_stream.audit_limits import Doubt
 from ackwright_stream.audit_report import Comparison
 from ackwright_stream.audit_sinks.base import Output
+from ackwright_stream.audit_sinks.letter_topic import LetterTopicReader
 from ackwright_stream.audit_sinks.tables import Positions, TableRows, compare
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import DeltaSink, JobSpec, Reason
@@ -72,7 +73,11 @@ class _Content:
 class DeltaReader:
     """One version of the table of a pipeline's sink. A context manager, which removes its temporary files."""
 
-    def __init__(self, spark: SparkSession, job: JobSpec) -> None:
+    precedes_positions = False
+
+    def __init__(self, spark: SparkSession, job: JobSpec, letters: LetterTopicReader | None = None) -> None:
+        """letters: the reader of its dead letters; None: it has none."""
+        self._letters = letters
         self._spark, self._job = spark, job
         self._sink = job.sink_of(DeltaSink)
         self._content = _Content()
@@ -102,8 +107,9 @@ class DeltaReader:
         """The output, if its columns can be those of a table."""
         return columns.to_sink_columns(output, self._sink)
 
-    def dead_letters(self) -> None:
-        return None
+    def dead_letters(self) -> LetterTopicReader | None:
+        """A reader of the topic of dead letters, which no version of the sink includes."""
+        return self._letters
 
     def fix_content(self, required: Output, starts: Mapping[Lane, LaneStart]) -> tuple[list[Doubt], list[str]]:
         """What cannot be judged: rows of an old topic, of which nothing tells where they end. The version is fixed."""

@@ -24,6 +24,7 @@ from ackwright_stream.audit_kafka import Lane, LaneStart
 from ackwright_stream.audit_limits import Doubt
 from ackwright_stream.audit_report import Comparison
 from ackwright_stream.audit_sinks.base import Output
+from ackwright_stream.audit_sinks.letter_topic import LetterTopicReader
 from ackwright_stream.audit_sinks.tables import TableRows, compare
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import FilesSink, JobSpec, Reason
@@ -44,6 +45,7 @@ class _LaneFiles:
     first: int  # where the lane began
     starts: tuple[int, ...]  # of the files that are named by the beginning of their range, sorted
     others: bool  # whether rows may be in other files, whose names do not say where they belong
+    is_recreated: bool  # whether it began with a recreated topic
 
     @property
     def counted_from(self) -> int:
@@ -54,7 +56,11 @@ class _LaneFiles:
 class FilesReader:
     """The files of a pipeline's sink. A context manager, which removes its temporary files."""
 
-    def __init__(self, spark: SparkSession, job: JobSpec) -> None:
+    precedes_positions = False
+
+    def __init__(self, spark: SparkSession, job: JobSpec, letters: LetterTopicReader | None = None) -> None:
+        """letters: the reader of its dead letters; None: it has none."""
+        self._letters = letters
         self._spark, self._job = spark, job
         self._sink = job.sink_of(FilesSink)
         self._paths: list[str] = []  # of the files that are compared
@@ -68,8 +74,14 @@ class FilesReader:
         self._directory.cleanup()
 
     def lane_starts(self) -> Mapping[Lane, LaneStart]:
-        """Where each lane began, or its first file begins. An old topic of the same name has other directories."""
-        return {lane: LaneStart(of_lane.counted_from) for lane, of_lane in self._lanes().items()}
+        """Where each lane began, or its first file begins.
+
+        An old topic of the same name has other directories, and its dead letters are in the same topic.
+        """
+        return {
+            lane: LaneStart(of_lane.counted_from, sink={} if of_lane.is_recreated else None)
+            for lane, of_lane in self._lanes().items()
+        }
 
     def positions(self, lanes: Collection[Lane]) -> Mapping[Lane, int | None]:
         """The positions: the end of each lane's last file, or what a driver has recorded since."""
@@ -80,8 +92,9 @@ class FilesReader:
         """The output, if its columns can be those of files."""
         return to_sink_columns(output)
 
-    def dead_letters(self) -> None:
-        return None
+    def dead_letters(self) -> LetterTopicReader | None:
+        """A reader of the topic of dead letters, which no version of the sink includes."""
+        return self._letters
 
     def fix_content(self, required: Output, starts: Mapping[Lane, LaneStart]) -> tuple[list[Doubt], list[str]]:
         """Fixes the list of the files that readers see now, without those of old topics."""
@@ -133,7 +146,12 @@ class FilesReader:
             names = self._names(directory)
             starts = sorted(int(match[1]) for match in map(_RANGE.match, names) if match)
             lanes[entry["topic"], entry["partition"]] = _LaneFiles(
-                directory, entry["position"]["offset"], entry["first"], tuple(starts), len(starts) < len(names)
+                directory,
+                settled=entry["position"]["offset"],
+                first=entry["first"],
+                starts=tuple(starts),
+                others=len(starts) < len(names),
+                is_recreated=entry["recreated"],
             )
         return lanes
 

@@ -13,15 +13,16 @@ from ackwright_stream.audit_kafka import KafkaView, Lane, LaneStart, Offsets
 from ackwright_stream.audit_limits import Doubt
 from ackwright_stream.audit_partitions import Layout
 from ackwright_stream.audit_report import Comparison
+from ackwright_stream.audit_sinks import letter_topic
 from ackwright_stream.audit_sinks.base import Output
 from ackwright_stream.jobspec import Format, JobSpec, KafkaSink
 from ackwright_stream.sinks.kafka import columns
 
-_COMMITTED = {"kafka.isolation.level": "read_committed"}
-
 
 class KafkaReader:
     """The topics that a pipeline writes, up to where they ended at fix_content()."""
+
+    precedes_positions = False
 
     def __init__(self, spark: SparkSession, job: JobSpec, view: KafkaView, routes: Iterable[str]) -> None:
         self._spark, self._routes = spark, routes
@@ -45,7 +46,8 @@ class KafkaReader:
 
     def to_sink_columns(self, output: DataFrame) -> DataFrame:
         if schema := self._sink.output_schema:
-            content = audit_schemas.with_text_values(output, columns.value_columns(output), schema.text)
+            fields = columns.value_columns(output)
+            content = audit_schemas.with_text_values(output, fields, self._sink.format, schema.text)
             return columns.to_sink_columns(content, replace(self._sink, format=Format.BINARY, output_schema=None))
         return columns.to_sink_columns(output, self._sink)
 
@@ -82,9 +84,11 @@ class KafkaReader:
     def _actual_rows(self, layout: Layout) -> DataFrame | None:
         if not self._end:
             return None
-        records = source.read_batch(self._spark, self._job, self._topics, self._begin, self._end, **_COMMITTED)
+        records = source.read_batch(
+            self._spark, self._job, self._topics, self._begin, self._end, **letter_topic.COMMITTED
+        )
         if self._sink.output_schema is not None:
-            records = audit_schemas.with_decoded_values(records, self._job.schema_registry)
+            records = audit_schemas.with_decoded_values(records, self._sink.format, self._job.schema_registry)
         return audit_compare.actual_rows(self._relevant(records), layout)
 
     def _relevant(self, records: DataFrame) -> DataFrame:
@@ -123,16 +127,8 @@ class LetterReader(KafkaReader):
         super().__init__(spark, replace(job, sink=sink), view, ())
 
     def to_sink_columns(self, output: DataFrame) -> DataFrame:
-        place = (
-            (dead_letters.GROUP, F.lit(self._job.group)),
-            (dead_letters.TOPIC, F.col("topic")),
-            (dead_letters.PARTITION, F.col("partition").cast("string")),
-            (dead_letters.OFFSET, F.col("offset").cast("string")),
-        )
-        own = (F.struct(F.lit(name).alias("key"), text.cast("binary").alias("value")) for name, text in place)
-        headers = F.concat(F.coalesce("headers", F.array().cast(source.HEADERS)), F.array(*own).cast(source.HEADERS))
-        records = output.select("key", "value", F.lit(self._sink.topic).alias("topic"), headers.alias("headers"))
-        return records.withColumn("headers", _without_reason())
+        headers = letter_topic.with_headers(letter_topic.place_headers(self._job.group))
+        return output.select("key", "value", F.lit(self._sink.topic).alias("topic"), headers.alias("headers"))
 
     def dead_letters(self) -> None:
         return None
@@ -143,9 +139,8 @@ class LetterReader(KafkaReader):
         return super().fix_content(required, unknown)
 
     def _relevant(self, records: DataFrame) -> DataFrame:
-        group = F.encode(F.lit(self._job.group), "utf-8")
-        own = F.exists("headers", lambda h: (h["key"] == dead_letters.GROUP) & (h["value"] == group))
-        return records.filter(F.coalesce(own, F.lit(False))).withColumn("headers", _without_reason())
+        own = records.filter(letter_topic.is_of(self._job.group))
+        return own.withColumn("headers", letter_topic.without_reason())
 
     def _topics_with_output(self, required: Output) -> set[str]:
         return {self._sink.topic} if self._sink.topic else set()
@@ -153,8 +148,3 @@ class LetterReader(KafkaReader):
 
 def _has_header(name: str) -> Column:
     return F.coalesce(F.exists("headers", lambda h: h["key"] == name), F.lit(False))
-
-
-def _without_reason() -> Column:
-    """The headers without a dead letter's reason, which the job's decoder words."""
-    return F.filter("headers", lambda h: h["key"] != dead_letters.REASON)

@@ -52,6 +52,8 @@ _JSON = "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass(%s) AND a
 class TableReader:
     """One snapshot of the database of a pipeline's sink. A context manager, which ends the snapshot."""
 
+    precedes_positions = False
+
     def __init__(self, job: JobSpec) -> None:
         self._job = job
         self._sink = job.sink_of(PostgresSink)

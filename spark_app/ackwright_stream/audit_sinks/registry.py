@@ -9,6 +9,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from ackwright_stream.audit_kafka import KafkaView
+from ackwright_stream.audit_sinks import letter_topic
 from ackwright_stream.audit_sinks.base import SinkReader
 from ackwright_stream.audit_sinks.kafka import KafkaReader
 from ackwright_stream.jobspec import DeltaSink, FilesSink, IcebergSink, JobSpec, KafkaSink, PostgresSink
@@ -36,7 +37,7 @@ def _delta(
 ) -> AbstractContextManager[SinkReader]:
     from ackwright_stream.audit_sinks.delta import DeltaReader
 
-    return DeltaReader(spark, job)
+    return DeltaReader(spark, job, letter_topic.reader(spark, job, view, job.sink_of(DeltaSink).dead_letters))
 
 
 def _iceberg(
@@ -44,7 +45,7 @@ def _iceberg(
 ) -> AbstractContextManager[SinkReader]:
     from ackwright_stream.audit_sinks.iceberg import IcebergReader
 
-    return IcebergReader(spark, job)
+    return IcebergReader(spark, job, letter_topic.reader(spark, job, view, job.sink_of(IcebergSink).dead_letters))
 
 
 def _files(
@@ -52,7 +53,7 @@ def _files(
 ) -> AbstractContextManager[SinkReader]:
     from ackwright_stream.audit_sinks.files import FilesReader
 
-    return FilesReader(spark, job)
+    return FilesReader(spark, job, letter_topic.reader(spark, job, view, job.sink_of(FilesSink).dead_letters))
 
 
 _FACTORIES: dict[type[Any], Factory] = {

@@ -94,10 +94,10 @@ def _write(batch: Batch, lanes: Lanes) -> tuple[int, Counts]:
     if lanes.sink.staging is None:
         answers = run(batch)
         return sum(a.records for a in answers), total(answers)
-    rows = run_staged(batch)
+    rows, read = run_staged(batch)
     # If the outcome of this commit is unknown, the batch is delivered again.
     lanes.sink.staging.publish(rows, lanes.membership)
-    return rows.records, Counts()
+    return rows.records, read
 
 
 def write(work: Work, task: Task, rows: Iterator[pa.RecordBatch], letters: Rows = ()) -> tuple[Outcome, int]:

@@ -76,8 +76,10 @@ class AtMostOnce:
 
         Without that, the same record would fail forever. What the batch's tasks had claimed counts as abandoned as
         well: how much of it was written is not known."""
-        if error.reason is Reason.TOO_MANY_DEAD_LETTERS:  # the tasks that reported it had claimed their ranges
-            return sum(r.until - r.start for slot in error.slots for r in tasks[slot].ranges)
+        if error.reason is Reason.TOO_MANY_DEAD_LETTERS:
+            # The tasks that reported it had claimed their ranges, or the driver those of the whole batch.
+            claimed = range(len(tasks)) if lanes.sink.staging is not None else error.slots
+            return sum(r.until - r.start for slot in claimed for r in tasks[slot].ranges)
         if not REASONS[error.reason].blames_batch:
             return 0
         return sum(_abandon(lanes, task.slot, task.ranges) for task in tasks)
@@ -105,9 +107,9 @@ def _claim_and_publish(batch: Batch, lanes: Lanes, staging: Staging) -> BatchRes
         abandoned = sum(r.until - r.start for r in batch.ranges)
         return BatchResult(targets, abandoned=abandoned, skipped=tuple(targets))
     fault_point("claimed", *targets)
-    rows = run_staged(batch)
+    rows, read = run_staged(batch)
     staging.publish(rows, lanes.membership)
-    return BatchResult(targets, rows.records)
+    return BatchResult(targets, rows.records, read=read)
 
 
 def claim_and_process(

@@ -167,19 +167,25 @@ def in_tasks(rows: DataFrame, lanes: Lanes, process: Process) -> DataFrame:
 
 
 def stage(work: Work, task: Task, rows: Iterator[pa.RecordBatch], letters: Rows = ()) -> tuple[Outcome, int, Staged]:
-    """One task, for a sink whose driver commits. The files of an attempt that does not answer are never committed."""
-    staging = work.lanes(transactional=False).sink.staging
-    if staging is None:
+    """One task, for a sink whose driver commits. The files of an attempt that does not answer are never committed.
+
+    Its dead letters are durable when it answers, so they precede each commit that needs its answer.
+    """
+    sink = work.lanes(transactional=False).sink
+    if sink.staging is None:
         raise JobError(Reason.UNEXPECTED, "the sink stages no rows; report this")
-    records, staged = staging.stage(passing_fault_points(rows, task.lanes))
+    records, staged = sink.staging.stage(passing_fault_points(rows, task.lanes))
     fault_point("staged", *task.lanes)
+    for batch in letters:
+        sink.write_dead_letters(batch)
+    fault_point("letters-written", *task.lanes)
     return Outcome.DONE, records, staged
 
 
-def run_staged(batch: Batch) -> StagedRows:
-    """Runs a batch whose tasks are stage(); returns what they staged. Raises JobError, as run() does."""
+def run_staged(batch: Batch) -> tuple[StagedRows, Counts]:
+    """Runs a batch whose tasks are stage(); returns what they staged and read. Raises JobError, as run() does."""
     answers = run(batch)
-    return StagedRows(tuple(a.staged for a in answers if a.staged), sum(a.records for a in answers))
+    return StagedRows(tuple(a.staged for a in answers if a.staged), sum(a.records for a in answers)), total(answers)
 
 
 def run(batch: Batch) -> list[Answer]:

@@ -77,10 +77,10 @@ class ExactlyOnce:
 
 def _stage_and_advance(batch: Batch, lanes: Lanes, staging: Staging) -> BatchResult:
     """Nothing is visible until the commit. If the driver dies before it, the files of its tasks are never committed."""
-    rows = run_staged(batch)
+    rows, read = run_staged(batch)
     outcome, records = lanes.advance_staged(staging, batch.ranges, rows)
     targets = {r.lane: r.until for r in batch.ranges}
-    return BatchResult(targets, records, skipped=tuple(targets) if outcome is Outcome.SKIPPED else ())
+    return BatchResult(targets, records, skipped=tuple(targets) if outcome is Outcome.SKIPPED else (), read=read)
 
 
 def process_and_advance(

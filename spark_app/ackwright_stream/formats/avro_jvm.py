@@ -23,9 +23,9 @@ from pyspark.sql.avro.functions import from_avro, to_avro
 from pyspark.sql.types import DecimalType, StructField
 
 from ackwright_stream.formats import avro_schema
-from ackwright_stream.formats.avro_schema import LONGEST_DECIMAL, NAMED, AvroType, Unsupported
-from ackwright_stream.formats.avro_values import MAGIC, PREFIX
+from ackwright_stream.formats.avro_schema import LONGEST_DECIMAL, NAMED, AvroType
 from ackwright_stream.formats.base import METADATA
+from ackwright_stream.formats.registered import MAGIC, PREFIX, Unsupported
 
 log = logging.getLogger(__name__)
 

@@ -14,6 +14,8 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import types as T
 
+from ackwright_stream.formats.registered import Unsupported
+
 _PRIMITIVE = {
     "boolean": (T.BooleanType(), pa.bool_()),
     "int": (T.IntegerType(), pa.int32()),
@@ -36,10 +38,6 @@ _LOGICAL = {
 }
 LONGEST_DECIMAL = 38  # digits of Spark's DECIMAL and of Arrow's decimal128
 NAMED = ("record", "enum", "fixed")
-
-
-class Unsupported(ValueError):
-    """A schema that this release cannot read or write, in a sentence."""
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import decimal
 import io
-import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -19,11 +18,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ackwright_stream.formats import avro_schema
-from ackwright_stream.formats.avro_schema import AvroType, Unsupported
+from ackwright_stream.formats.avro_schema import AvroType
+from ackwright_stream.formats.registered import MAGIC, PREFIX, Find, Unsupported, id_of
 
-MAGIC, PREFIX = 0, struct.Struct(">bI")
 _EXACT = decimal.Context(prec=avro_schema.LONGEST_DECIMAL + 1, traps=[decimal.Inexact, decimal.InvalidOperation])
-Find = Callable[[int], str | None]  # the Avro schema with an id; None: there is none. Raises Unsupported, JobError
 
 
 @dataclass(frozen=True)
@@ -63,11 +61,9 @@ class Decoder:
             return self._columns_of_each(raw, problems)
 
     def _one(self, value: bytes) -> tuple[Any, str | None]:
-        if len(value) < PREFIX.size:
-            return None, f"it has {len(value)} bytes and no schema id"
-        magic, schema_id = PREFIX.unpack_from(value)
-        if magic != MAGIC:
-            return None, f"its first byte is {value[0]} and not 0"
+        schema_id = id_of(value)
+        if isinstance(schema_id, str):
+            return None, schema_id
         writer = self._writers.get(schema_id) or self._writer(schema_id)
         if writer.problem:
             return None, writer.problem

@@ -100,4 +100,9 @@ def to_value(fields: Sequence[StructField], schema: OutputSchema | None = None) 
         value = column(fields[0])
     else:
         value = F.struct(*(column(f) for f in fields))
-    return F.to_json(value, {"ignoreNullFields": "false", **_MICROSECONDS})
+    return to_text(value, omit_nulls=False)
+
+
+def to_text(value: Column, *, omit_nulls: bool) -> Column:
+    """The text of a struct or map. omit_nulls: whether a field that is null is absent, and not an explicit null."""
+    return F.to_json(value, {"ignoreNullFields": str(omit_nulls).lower(), **_MICROSECONDS})

@@ -52,7 +52,8 @@ class Transaction(Protocol):
     def commit(self, positions: Mapping[Lane, Position], rows: Rows = (), letters: Rows = ()) -> int:
         """Writes the rows and moves the positions, both or neither; returns the number of rows.
 
-        letters: dead letters (dead_letters.COLUMNS), written in the same step; they are read after the rows have ended.
+        letters: dead letters (dead_letters.COLUMNS), written in the same step, or durable in another store before it;
+        they are read after the rows have ended.
 
         Raises JobError(POSITION_CONFLICT) if another owner was faster, and TRANSACTION_TIMED_OUT if the store may have
         ended the transaction because its rows took too long. After any other JobError the outcome may be unknown: the
@@ -329,7 +330,7 @@ class Sink(Protocol):
     def write_dead_letters(self, letters: pa.RecordBatch) -> None:
         """Writes dead letters (dead_letters.COLUMNS) outside of a transaction, and returns when they are durable.
 
-        Only for a sink with a spark_writer, in a task.
+        Only for a sink with a spark_writer or with staging, in a task.
         """
         ...
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -53,6 +53,19 @@ def disable_local_checksums(spark: SparkSession) -> None:
     """
     configuration = spark._jsc.hadoopConfiguration()
     spark._jvm.org.apache.hadoop.fs.FileSystem.getLocal(configuration).setWriteChecksum(False)
+
+
+def drop_functions(spark: SparkSession, names: Iterable[str]) -> None:
+    """Removes functions of SQL from the session, and from those that are cloned from it.
+
+    Raises JobError if one of them is still there.
+    """
+    registry = spark._jsparkSession.sessionState().functionRegistry()
+    for name in names:
+        identifier = spark._jvm.org.apache.spark.sql.catalyst.FunctionIdentifier(name)
+        registry.dropFunction(identifier)
+        if registry.functionExists(identifier):
+            raise JobError(Reason.UNEXPECTED, f"Spark has not dropped its function {name}; report it")
 
 
 def require_running(spark: SparkSession) -> None:

@@ -41,12 +41,13 @@ def test_both_are_of_this_version_and_hold_no_tests(built: Path) -> None:
     (sdist,) = built.glob("*.tar.gz")
     assert (wheel.name, sdist.name) == (f"ackwright-{VERSION}-py3-none-any.whl", f"ackwright-{VERSION}.tar.gz")
     names = set(zipfile.ZipFile(wheel).namelist())
-    assert {"ackwright/py.typed", "ackwright_stream/py.typed"} <= names
+    assert {"ackwright/py.typed", "ackwright_stream/py.typed", "ackwright/console/delivery-simulator.html"} <= names
     top = {name.split("/")[0] for name in names}
     assert top == {"ackwright", "ackwright_stream", f"ackwright-{VERSION}.dist-info"}
     with tarfile.open(sdist) as archive:
-        inside = {name.split("/")[1] for name in archive.getnames() if "/" in name}
-    assert not inside & {"tests", "bench", "docs", "charts"}
+        inside = [name.split("/", 1)[1] for name in archive.getnames() if "/" in name]
+    assert not {name.split("/")[0] for name in inside} & {"tests", "bench", "charts"}
+    assert [name for name in inside if name.startswith("docs")] == ["docs/delivery-simulator.html"]
 
 
 def test_the_wheel_runs_outside_of_the_checkout(built: Path, tmp_path: Path) -> None:
@@ -78,6 +79,7 @@ def test_the_wheel_runs_outside_of_the_checkout(built: Path, tmp_path: Path) -> 
         "audit",
         "status",
         "demo",
+        "console",
     ):  # imports all that each needs
         assert command in listed
         assert "Usage" in run(programs / "ackwright", command, "--help", cwd=tmp_path)
@@ -86,3 +88,6 @@ def test_the_wheel_runs_outside_of_the_checkout(built: Path, tmp_path: Path) -> 
             programs / "python", "-c", f"from ackwright.local.jars import pom; print(pom({kind!r}))", cwd=tmp_path
         ).strip()
         assert pom.startswith(str(tmp_path))
+    pages = "from ackwright.console.server import Server; from ackwright.console.activity import Activity, LocalSource"
+    serve = "Server(LocalSource(Activity('')), 'token').close(); print('served')"
+    assert run(programs / "python", "-c", f"{pages}; {serve}", cwd=tmp_path).strip() == "served"

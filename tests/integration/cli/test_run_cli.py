@@ -75,6 +75,7 @@ def test_brokers_out_of_reach(tmp_path: Path, output: str) -> None:
     done = run(write_document(tmp_path, pipeline(f"127.0.0.1:{free_ports(1)[0]}")), "-o", output)
     assert done.returncode == 4
     assert done.stderr.startswith("BrokersUnreachable: connecting to 127.0.0.1:")
+    assert done.stderr.endswith("; --embedded starts brokers on this machine\n")
     assert len(done.stderr.splitlines()) == 1
     assert done.stdout == ""
 

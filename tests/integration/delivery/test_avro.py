@@ -13,7 +13,7 @@ from ackwright.local.kafka import EmbeddedKafka
 from ackwright_stream.audit import audit
 from ackwright_stream.jobspec import ExitCode, JobSpec
 from ackwright_stream.reports import Verdict
-from integration.support.avro_pipelines import NEWER, ORDER, PARTITIONS, SQL, AvroPipeline, encode
+from integration.support.avro_pipelines import NEWER, ORDER, PARTITIONS, SQL, AvroPipeline
 from integration.support.pipelines import create_topics, positions_of, read, running
 from integration.support.registry import SchemaRegistry
 from waiting import WAIT, wait_until
@@ -91,8 +91,8 @@ def test_malformed_records_stop_the_pipeline_or_are_skipped(
         spec={"trigger": {"availableNow": True}},
     )
     pipeline.feed(EACH)
-    good = encode(pipeline.schema_id, ORDER, pipeline.record(0, 7))
-    unknown = encode(999_999, ORDER, pipeline.record(0, 7))
+    good = pipeline.encode(pipeline.schema_id, pipeline.record(0, 7))
+    unknown = pipeline.encode(999_999, pipeline.record(0, 7))
     pipeline.produce(0, [unknown, good[:-3], good + b"x", b"{}", b"\x00\x00", b""])
     skipping = pipeline.job()
     pipeline.source_fields["onMalformed"] = "fail"
@@ -124,8 +124,8 @@ def test_malformed_avro_records_become_dead_letters(
     letters = pipeline.sink_fields["deadLetter"]["topic"]
     create_topics(pipeline.servers, letters, partitions=1)
     pipeline.feed(EACH)
-    good = encode(pipeline.schema_id, ORDER, pipeline.record(0, 7))
-    unknown = encode(999_999, ORDER, pipeline.record(0, 7))
+    good = pipeline.encode(pipeline.schema_id, pipeline.record(0, 7))
+    unknown = pipeline.encode(999_999, pipeline.record(0, 7))
     malformed = [unknown, good[:-3], good + b"x", b"{}", b"\x00\x00", b""]
     pipeline.produce(0, malformed)
     job = pipeline.job()

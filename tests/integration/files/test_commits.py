@@ -22,7 +22,7 @@ from ackwright_stream.lanes import Lanes, Outcome
 from ackwright_stream.positions import Range
 from ackwright_stream.sinks.files import layout
 from ackwright_stream.sinks.files import sink as sink_module
-from ackwright_stream.sinks.files.sink import FilesStore
+from ackwright_stream.sinks.files.sink import FilesStore, FilesTransaction
 from ackwright_stream.sinks.files.storage import Directory, Draft
 from integration.support.files_stores import ID, A, B, Driver, Files, directory, job, rows
 
@@ -148,7 +148,8 @@ def zombie_wins(zombie: Driver, spec: Any) -> None:
     store = FilesStore(spec)
     read = {A: zombie.lanes._position(A, 0)}
     numbered = list(rows(A, 0, 9))
-    assert store.create(store._storage(), read, {A: position}, numbered, zombie.membership) == 9
+    opened = FilesTransaction(store, store._storage(), read, zombie.membership)
+    assert opened.commit({A: position}, numbered) == 9
     assert Path(store.sink.path, path).exists()
 
 

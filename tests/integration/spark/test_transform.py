@@ -6,6 +6,7 @@ import sys
 import types
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -13,7 +14,8 @@ from pyspark.sql import functions as F
 
 from ackwright_stream import source, transform
 from ackwright_stream.errors import JobError
-from ackwright_stream.jobspec import Format, KafkaSink, Reason, Transform
+from ackwright_stream.jobspec import REFUSED_FUNCTIONS, Format, KafkaSink, Reason, Transform
+from ackwright_stream.spark_internals.session import drop_functions
 from integration.support.raw_records import JOB, SCHEMA, SINK, job, raw, setting, sink_columns, values
 from minimal_job import kafka_sink
 
@@ -276,3 +278,47 @@ def test_without_headers_only_the_headers_column_changes(spark: SparkSession, sq
     assert without.schema == complete.schema
     assert without.drop("headers").collect() == complete.drop("headers").collect()
     assert [r.headers for r in without.collect()] == [None] * 3
+
+
+# -- methods of the JVM ------------------------------------------------------------------------------------------------
+
+CALLS = [f"{name}('java.lang.System', 'getProperty', 'user.dir')" for name in REFUSED_FUNCTIONS]
+PLACES = [
+    "SELECT {} AS value FROM source",
+    "SELECT builtin.{} AS value FROM source",
+    "SELECT system.builtin.{} AS value FROM source",
+    "SELECT value FROM source WHERE {} IS NOT NULL",
+    "FROM source |> SELECT {} AS value",
+    "SELECT from_json(CAST(value AS STRING), {}) AS value FROM source",  # the analysis evaluates such an argument
+]
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("place", PLACES)
+def test_sql_cannot_call_methods_of_the_jvm(spark: SparkSession, place: str, call: str) -> None:
+    refusal = refused(spark, place.format(call))
+    assert refusal.reason is Reason.INVALID_TRANSFORM
+    assert "UNRESOLVED_ROUTINE" in refusal.message
+
+
+def test_control_spark_itself_calls_methods_of_the_jvm(spark: SparkSession) -> None:
+    """The control of the test above: a session in which nothing was dropped."""
+    fresh = spark.newSession()
+    for call in CALLS:
+        [[text]] = fresh.sql(f"SELECT {call} AS value").collect()
+        assert text.startswith("/")
+
+
+def test_a_cloned_session_has_none_of_these_functions_either(spark: SparkSession) -> None:
+    """Spark runs each streaming query in a clone of its session."""
+    drop_functions(spark, REFUSED_FUNCTIONS)
+    registry = spark._jsparkSession.cloneSession().sessionState().functionRegistry()
+    names = {function.funcName() for function in _elements(registry.listFunction())}
+    assert len(names) > 300
+    assert names.isdisjoint(REFUSED_FUNCTIONS)
+
+
+def _elements(sequence: Any) -> Iterator[Any]:
+    iterator = sequence.iterator()
+    while iterator.hasNext():
+        yield iterator.next()

@@ -5,10 +5,10 @@ from __future__ import annotations
 import io
 import struct
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import fastavro
 from confluent_kafka import Producer
@@ -44,7 +44,12 @@ def encode(schema_id: int, schema: object, record: object) -> bytes:
 
 @dataclass
 class AvroPipeline:
-    """One pipeline from Avro to Avro."""
+    """One pipeline from Avro to Avro. A subclass is one of another format with a schema registry."""
+
+    FORMAT: ClassVar[str] = "avro"
+    TYPE: ClassVar[str] = "AVRO"  # of its schemas in the registry
+    ORDER: ClassVar[Any] = ORDER
+    SQL: ClassVar[str] = SQL
 
     servers: str
     registry: SchemaRegistry
@@ -59,16 +64,18 @@ class AvroPipeline:
     def __post_init__(self) -> None:
         self.source, self.sink = f"{self.name}-in", f"{self.name}-out"
         create_topics(self.servers, self.source, self.sink, partitions=PARTITIONS)
-        self.schema_id = self.registry.register(f"{self.source}-value", ORDER)
+        self.schema_id = self.registry.register(f"{self.source}-value", self.ORDER, self.TYPE)
 
     def document(self) -> dict[str, Any]:
         url = self.spec.pop("url", self.registry.url)
         described = document(self.servers, self.name, self.guarantee, self.source, self.sink)
         described["spec"] |= {
             "schemaRegistry": {"url": url},
-            "source": {"topics": [self.source], "format": "avro", "schemaVersion": 1, **self.source_fields},
-            "transform": {"sql": SQL},
-            "sink": {"kafka": {"topic": self.sink, "format": "avro", "preservePartition": True, **self.sink_fields}},
+            "source": {"topics": [self.source], "format": self.FORMAT, "schemaVersion": 1, **self.source_fields},
+            "transform": {"sql": self.SQL},
+            "sink": {
+                "kafka": {"topic": self.sink, "format": self.FORMAT, "preservePartition": True, **self.sink_fields}
+            },
             **self.spec,
         }
         return described
@@ -76,12 +83,23 @@ class AvroPipeline:
     def job(self, **more: Any) -> JobSpec:
         return job_of(self.document(), self.directory, **more)
 
-    def feed(self, count: int, schema_id: int | None = None, schema: object = ORDER) -> None:
+    def feed(self, count: int, schema_id: int | None = None, schema: object = None) -> None:
         """So many further records into each partition, written with a schema."""
         for p in range(PARTITIONS):
             start = self.sent[p]
             records = (self.record(p, n) for n in range(start, start + count))
-            self.produce(p, (encode(schema_id or self.schema_id, schema, r) for r in records))
+            self.produce(p, (self.encode(schema_id or self.schema_id, r, schema) for r in records))
+
+    def encode(self, schema_id: int, record: Any, schema: object = None) -> bytes:
+        """A value as a producer writes it. schema: of the id; None: ORDER."""
+        return encode(schema_id, schema or self.ORDER, record)
+
+    def decode(self, schema_id: int, datum: bytes) -> Any:
+        """The record of a value of the sink without its first five bytes."""
+        data = io.BytesIO(datum)
+        record = fastavro.schemaless_reader(data, fastavro.parse_schema(self.registry.schema(schema_id)))
+        assert data.read() == b""
+        return record
 
     def produce(self, partition: int, values: Iterable[bytes | None]) -> None:
         producer = Producer({"bootstrap.servers": self.servers, "acks": "all", "linger.ms": 5})
@@ -101,17 +119,12 @@ class AvroPipeline:
 
     def output(self) -> dict[int, list[dict[str, Any]]]:
         """The committed records of the sink by partition, read by the schema that each names."""
-        schemas: dict[int, Any] = {}
         records: dict[int, list[dict[str, Any]]] = {p: [] for p in range(PARTITIONS)}
         for r in read(self.servers, self.sink):
             assert r.value is not None
             magic, schema_id = struct.unpack_from(">bI", r.value)
             assert magic == 0
-            if schema_id not in schemas:
-                schemas[schema_id] = fastavro.parse_schema(self.registry.schema(schema_id))
-            data = io.BytesIO(r.value[5:])
-            records[r.partition].append(fastavro.schemaless_reader(data, schemas[schema_id]))
-            assert data.read() == b""
+            records[r.partition].append(self.decode(schema_id, r.value[5:]))
         return records
 
     def assert_delivered_once(self, skipped: int = 0) -> None:
@@ -119,9 +132,13 @@ class AvroPipeline:
         for p, records in self.output().items():
             assert [r["id"] for r in records] == [p * 1_000_000 + n for n in range(self.sent[p] - skipped)]
             for n, r in enumerate(records):
-                sent = self.record(p, n)
-                assert (r["item"], r["double_price"], r["at"]) == (
-                    sent["item"].upper(),
-                    sent["price"] * 2,
-                    sent["at"],
-                )
+                assert r == self.expected(self.record(p, n))
+
+    def expected(self, sent: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The record of the sink for one of the source."""
+        return {
+            "id": sent["id"],
+            "item": sent["item"].upper(),
+            "double_price": sent["price"] * 2,
+            "at": sent["at"],
+        }

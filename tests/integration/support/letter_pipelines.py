@@ -103,7 +103,8 @@ class LetterPipeline(DriverLives):
         assert self.letters() == self.expected_letters()
 
 
-def _source(topic: str) -> dict[str, Any]:
+def source_of(topic: str) -> dict[str, Any]:
+    """spec.source of such a pipeline."""
     return {"topics": [topic], "format": "json", "schema": SCHEMA, "onMalformed": "deadLetter"}
 
 
@@ -122,7 +123,7 @@ def letter_pipeline(
     create_topics(servers, topics[2], partitions=PARTITIONS + 1)
     described = document(servers, name, guarantee, topics[0], topics[1])
     described["spec"] |= {
-        "source": _source(topics[0]),
+        "source": source_of(topics[0]),
         "transform": transform or {"sql": SQL},
     }
     letters = {"topic": topics[2], "maxFraction": max_fraction}
@@ -171,7 +172,7 @@ def table_pipeline(
     described = document(servers, name, guarantee, f"{name}-in", "not-used")
     letters = {"table": "letters", "maxFraction": max_fraction}
     described["spec"] |= {
-        "source": _source(f"{name}-in"),
+        "source": source_of(f"{name}-in"),
         "transform": {"sql": SQL},
         "sink": database.spec("rows", **{"createTable": True, "deadLetter": letters, **fields}),
     }

@@ -83,8 +83,13 @@ class SchemaRegistry:
 
     def register(self, subject: str, schema: object, kind: str = "AVRO") -> int:
         """Registers a schema; returns its id."""
-        body = {"schema": json.dumps(schema), "schemaType": kind}
+        text = schema if isinstance(schema, str) else json.dumps(schema)
+        body = {"schema": text, "schemaType": kind}
         return int(self.request("POST", f"/subjects/{subject}/versions", body)["id"])
+
+    def schema_of(self, subject: str) -> str:
+        """The text of a subject's latest schema."""
+        return str(self.request("GET", f"/subjects/{subject}/versions/latest")["schema"])
 
     def schema(self, schema_id: int) -> Any:
         """The schema with an id."""

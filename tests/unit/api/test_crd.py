@@ -23,10 +23,9 @@ from ackwright.planning import validation
 from ackwright.planning.guarantees import TERMS
 from ackwright.planning.topics import LANES_TOPIC, MAX_REPLICAS
 from unit.api.drawn import documents
+from unit.documents import EXAMPLES, ROOT
 
-ROOT = Path(__file__).parents[3]
 COMMITTED = ROOT / "crds" / "deliverypipelines.ackwright.io.yaml"
-EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
 
 Schema = Mapping[str, Any]
 

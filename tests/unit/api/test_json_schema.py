@@ -12,10 +12,9 @@ import pytest
 import yaml
 
 from ackwright.api.json_schema import json_schema, schema_json
+from unit.documents import EXAMPLES, ROOT
 
-ROOT = Path(__file__).parents[3]
 COMMITTED = ROOT / "schemas" / "deliverypipeline-v1alpha1.json"
-EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
 _TYPES = {"object": dict, "array": list, "string": str, "integer": int, "number": float, "boolean": bool}
 
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 from bench import __main__ as command
-from bench import dead_letters, latency, memory, resume, start
+from bench import acks, dead_letters, latency, memory, resume, start
 from bench.context import Context, in_turn
 from bench.figures import Figure, Throughput
 from bench.latency import Window
 from bench.registry import BENCHMARKS, BY_NAME, Benchmark, listing
-from bench.runs import AT_LEAST_ONCE, AT_MOST_ONCE, EXACTLY_ONCE, SPARK_SINK, SPARK_SINK_ASYNC, last_error
+from bench.runs import AT_LEAST_ONCE, AT_MOST_ONCE, EXACTLY_ONCE, SPARK_SINK, SPARK_SINK_ASYNC, Copy, last_error
 from bench.throughput import cases, figures
 
 from ackwright_stream.reports import StartPart
@@ -138,6 +138,38 @@ def test_workers_that_are_replaced_are_not_measured() -> None:
     replaced = [(n, {n: 1 << 20}) for n in range(100)]
     with pytest.raises(RuntimeError, match="no Python worker"):
         memory.growths(replaced, 100)
+
+
+def test_acknowledgements_are_measured_under_each_guarantee_that_allows_them() -> None:
+    assert list(acks.VARIANTS) == [
+        "at-most-once, acks=0",
+        "at-most-once, acks=1",
+        "at-least-once, acks=1",
+        "at-least-once, acks=all",
+        "exactly-once, acks=all",
+    ]
+    copy = Copy("127.0.0.1:1", "source", "sink", 10, 1, Path("nowhere"))
+    for variant in acks.VARIANTS.values():
+        job = variant.job(copy, {"availableNow": True})
+        assert f"'acks': '{variant.acks}'" in str(job)
+        assert job.guarantee == variant.guarantee
+
+
+def test_acknowledgements_are_compared_in_each_round() -> None:
+    rounds = {
+        f"acks={a}": [acks.Sent(rate, 0.5, 1), acks.Sent(3 * rate, 1.5, 3)] for a, rate in (("0", 200), ("all", 100))
+    }
+    values = {f.name: f.value for f in acks.producer_figures(rounds)}
+    assert values["producer: records/s, acks=0"] == 400
+    assert values["producer: records/s, acks=0 ÷ acks=all"] == 2
+    assert values["producer: acknowledged, p99, acks=all"] == 2
+    measured = {name: (runs(90) if name.startswith("exactly") else runs(180)) for name in acks.VARIANTS}
+    latencies = {name: windows(600, 1000, 0.3) for name in acks.VARIANTS}
+    reported = [*acks.copy_figures(measured), *acks.latency_figures(latencies)]
+    ratios = {f.name: f.value for f in reported if "÷" in f.name}
+    assert len(ratios) == 3 * 4
+    assert ratios["pipeline: records/s, at-most-once, acks=0 ÷ exactly-once, acks=all"] == 2
+    assert ratios["pipeline: latency, p50, at-least-once, acks=1 ÷ exactly-once, acks=all"] == 1
 
 
 def test_every_benchmark_is_listed_with_its_targets() -> None:

@@ -121,6 +121,18 @@ def test_a_misspelt_command_gets_a_suggestion(typed: str, meant: str, capsys: py
     assert f"No such command '{typed}'; did you mean {meant}?" in capsys.readouterr().err
 
 
+def test_a_file_without_its_option_gets_a_suggestion(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.invoke(["plan", "orders.yaml"]) == ExitCode.INVALID
+    assert "Missing option '-f' / '--file'. Write -f orders.yaml." in capsys.readouterr().err
+    assert main.invoke(["plan", "orders"]) == ExitCode.INVALID
+    assert "Write -f" not in capsys.readouterr().err
+
+
+def test_an_audit_of_a_file_without_its_option_does_not_ask_a_cluster(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.invoke(["audit", "orders.yaml"]) == ExitCode.INVALID
+    assert "orders.yaml is the name of a file, not of a pipeline; write -f orders.yaml" in capsys.readouterr().err
+
+
 def test_an_unknown_command_gets_none(capsys: pytest.CaptureFixture[str]) -> None:
     assert main.invoke(["xyzzy"]) == ExitCode.INVALID
     assert "did you mean" not in capsys.readouterr().err

@@ -32,6 +32,13 @@ def test_watched_namespaces(
     assert (chosen_settings.namespaces, chosen_settings.own_namespace, chosen_settings.workers) == (expected, "own", 3)
 
 
+def test_outside_of_a_pod_the_first_namespace_has_the_lease_and_may_have_pipelines() -> None:
+    here = operator_settings(("a", "b"), False, None, {})
+    assert (here.namespaces, here.own_namespace, here.allow_own_namespace) == (("a", "b"), "a", True)
+    assert operator_settings((), False, None, {}).namespaces == ("default",)
+    assert operator_settings(("a",), False, "a", {}).allow_own_namespace is False, "in a pod"
+
+
 class Answers:
     """An API server that returns or raises one answer after the other."""
 

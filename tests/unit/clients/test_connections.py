@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import gc
+import threading
 import weakref
 from collections import Counter
 from pathlib import Path
@@ -15,9 +16,11 @@ from typing import Any, cast
 import pytest
 
 from ackwright.api.spec import DeliveryPipeline
+from ackwright.clients.attempts import ConnectionBusy
 from ackwright.clients.connections import Connections
 from ackwright.clients.kubernetes import Kubernetes
 from ackwright.errors import AckwrightError
+from ackwright.local.wait import wait_for
 from ackwright_stream.jobspec import Reason
 from unit.render.pipelines import MINIMAL, declared
 
@@ -52,7 +55,7 @@ class World:
     def __init__(self, directory: Path) -> None:
         self.secrets, self.directory, self.now = Secrets(), directory, 1000.0
         self.secrets.put("ops", username="ann", password="first-password")
-        self.connections = Connections(cast(Kubernetes, self.secrets), directory, clock=lambda: self.now)
+        self.connections = Connections(cast(Kubernetes, self.secrets), directory, lambda: self.now, workers=8)
 
     def password(self, pipeline: DeliveryPipeline) -> str:
         return str(self.connections.kafka(pipeline)[1]._settings["sasl.password"])
@@ -156,3 +159,103 @@ def test_control_a_connection_in_use_stays_open(world: World) -> None:
         world.now += 130
         assert world.connections.kafka(pipeline())[1] is kafka
     assert world.reads() == 8
+
+
+def test_the_pause_after_a_failure_grows_and_an_answer_ends_it(world: World) -> None:
+    pauses = []
+    for _ in range(4):
+        key, kafka = world.connections.kafka(pipeline())
+        world.connections.failed(key, REFUSED)
+        pause = 0
+        while True:
+            try:
+                world.connections.kafka(pipeline())
+                break
+            except AckwrightError:
+                world.now += 1
+                pause += 1
+        pauses.append(pause)
+    assert pauses == [10, 20, 30, 30]
+    with world.connections.attempt(key, kafka, "ops"):
+        pass
+    world.connections.failed(key, REFUSED)
+    world.now += 10
+    world.connections.kafka(pipeline())
+
+
+def test_reads_and_writes_are_separate_attempts(world: World) -> None:
+    """Brokers may answer reads promptly and writes never."""
+    key, kafka = world.connections.kafka(pipeline())
+    with world.connections.attempt(key, kafka, "ops"):
+        pass
+    with world.connections.attempt(key, kafka, "ops", writes=True):
+        with pytest.raises(ConnectionBusy), world.connections.attempt(key, kafka, "ops", writes=True):
+            pass
+        with world.connections.attempt(key, kafka, "ops"):
+            pass
+
+
+def test_of_a_secret_only_the_keys_that_are_needed_are_kept(world: World) -> None:
+    world.secrets.put("ops", username="ann", password="first-password", other="of-another-application")
+    key, _ = world.connections.kafka(pipeline())
+    assert sorted(p.name for p in (world.directory / key / "kafka-user").iterdir()) == ["password", "username"]
+    assert set(world.connections._secrets["ops", "kafka-user"].data) == {"username", "password"}
+    tls = {"caSecret": {"name": "kafka-user", "key": "other"}}
+    both = declared(MINIMAL | {"kafka": WAY | {"tls": tls}})
+    with pytest.raises(AckwrightError):  # no certificate, but it has been read
+        world.connections.kafka(both)
+    files = sorted(p.relative_to(world.directory).parts[1:] for p in world.directory.rglob("*") if p.is_file())
+    assert ("kafka-user", "other") in files
+
+
+def test_a_value_that_is_too_large_is_refused_and_not_kept(world: World) -> None:
+    world.secrets.put("ops", username="ann", password="x" * 200_000)
+    with pytest.raises(AckwrightError, match=r"the key password of Secret kafka-user .* has more than 196608 bytes"):
+        world.connections.kafka(pipeline())
+    assert not list(world.directory.rglob("*"))
+
+
+def many(number: int, *, namespace: str = "ops", addresses: int = 16) -> list[DeliveryPipeline]:
+    """Pipelines with a cluster each."""
+    servers = [",".join(f"127.0.{n}.{i}:1" for i in range(addresses)) for n in range(number)]
+    return [declared(MINIMAL | {"kafka": {"bootstrapServers": s}}, namespace=namespace) for s in servers]
+
+
+def test_the_threads_of_one_namespaces_clients_are_limited(world: World) -> None:
+    before, others = threading.active_count(), _threads_of_process()
+    for p in many(40):
+        world.now += 1
+        world.connections.kafka(p)
+    gc.collect()
+    wait_for(lambda: _threads_of_process() - others <= 288 + 20, "the clients have ended", 60)
+    assert threading.active_count() == before
+    world.now += 1
+    assert len(world.connections._open) == 16, "the newest"
+    newest = world.connections._open.keys()
+    assert world.connections.kafka(many(40)[-1])[0] in newest
+
+
+def test_another_namespace_keeps_its_connections(world: World) -> None:
+    key, kafka = world.connections.kafka(pipeline())
+    for p in many(40, namespace="hostile", addresses=14):
+        world.now += 1
+        world.connections.kafka(p)
+    assert world.connections.kafka(pipeline()) == (key, kafka)
+
+
+def test_a_connection_in_use_is_not_closed(world: World) -> None:
+    first, *others = many(40)
+    key, kafka = world.connections.kafka(first)
+    with world.connections.attempt(key, kafka, "ops"):
+        for p in others:
+            world.now += 1
+            world.connections.kafka(p)
+        assert world.connections.kafka(first)[1] is kafka
+    for p in others:
+        world.now += 1
+        world.connections.kafka(p)
+    assert world.connections.kafka(first)[1] is not kafka, "the control: not in use it is closed"
+
+
+def _threads_of_process() -> int:
+    return len(list(Path("/proc/self/task").iterdir()))

@@ -344,3 +344,26 @@ def test_a_kind_is_served_if_the_api_group_lists_it(server: Server, kubernetes: 
     server.status = 403
     with pytest.raises(ApiError):
         kubernetes.serves("x.io/v1", "A")
+
+
+def test_events_are_selected_by_the_name_of_their_object(server: Server, kubernetes: Kubernetes) -> None:
+    server.body = json.dumps({"items": [{"reason": "Delivering"}]}).encode()
+    assert kubernetes.events("ops", "p") == [{"reason": "Delivering"}]
+    url = urlsplit(server.requests[-1][1])
+    assert url.path == "/api/v1/namespaces/ops/events"
+    assert dict(parse_qsl(url.query))["fieldSelector"] == "involvedObject.name=p"
+
+
+def test_an_answer_of_a_pod_comes_through_the_api_server(server: Server, kubernetes: Kubernetes) -> None:
+    server.body = b"anything"
+    assert kubernetes.through_pod("ops", "p-0", 4040, "progress", seconds=5, limit=8) == b"anything"
+    assert server.requests[-1][1] == "/api/v1/namespaces/ops/pods/p-0%3A4040/proxy/progress"
+
+
+@pytest.mark.parametrize(("seconds", "limit", "breaks"), [(5.0, 7, None), (1e-6, 8, None), (5.0, 100, "amid")])
+def test_an_answer_of_a_pod_that_is_too_long_too_late_or_broken_is_an_error(
+    server: Server, kubernetes: Kubernetes, seconds: float, limit: int, breaks: str | None
+) -> None:
+    server.body, server.breaks = b"anything", breaks
+    with pytest.raises(ApiError, match=r"/proxy/progress"):
+        kubernetes.through_pod("ops", "p-0", 4040, "progress", seconds=seconds, limit=limit)

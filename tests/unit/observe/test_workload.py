@@ -1,29 +1,17 @@
-"""The state of pods in each situation, as the API server has it, and the progress of a driver, as the job serves it."""
+"""The state of pods in each situation, as the API server has it."""
 
 from __future__ import annotations
 
 import copy
-import json
-import socket
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
 
-from ackwright.observe import workload as observe
-from ackwright.observe.workload import driver_pod, last_log_line, progress, workload
+from ackwright.observe.workload import driver_pod, last_log_line, progress_addresses, workload
 from ackwright.planning.observed import DriverPod, EndedExecutor, LastLogLine, OutOfMemory
-from ackwright_stream import progress as job_progress
-from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Reason
-from ackwright_stream.positions import Lane
-from ackwright_stream.reports import Ending, Failure, LostTopic, State
-from minimal_job import minimal_job
-from unit.world import RUNNING as RUNNING_JOB
+from ackwright_stream.reports import Ending, Failure, LostTopic
 
 POD: dict[str, Any] = {
     "apiVersion": "v1",
@@ -301,88 +289,9 @@ def test_a_bounded_run_is_complete_if_its_job_has_the_condition() -> None:
         assert workload([job | {"status": status}], "mine").complete is complete
 
 
-# -- the progress of a driver ----------------------------------------------------------------------------------
-
-JOB = minimal_job()
-
-
-@pytest.fixture
-def job() -> Iterator[tuple[job_progress.Progress, str]]:
-    reporter = job_progress.Progress(JOB)
-    server = job_progress.serve(reporter, "127.0.0.1", 0)
-    yield reporter, f"127.0.0.1:{server.server_port}"
-    threading.Thread(target=server.shutdown).start()  # shutdown blocks for half a second
-
-
-def test_what_the_job_serves_is_what_the_operator_reads(
-    job: tuple[job_progress.Progress, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")  # requests to pods ignore the proxy
-    reporter, address = job
-    before = progress(address)
-    assert before is not None
-    assert (before.state, before.batch_id, before.lag, before.last_error) == (State.STARTING, -1, 0, None)
-    lane = Lane("in", 0)
-    reporter.owns(3, {lane: 5})
-    reporter.ends({lane: 9})
-    reporter.batch(7, {lane: 6}, records=1, seconds=0.1)
-    reporter.count(abandoned_records=1, expired_records=2, malformed_records=3)
-    reporter.failed(JobError(Reason.BROKERS_UNREACHABLE, "gone"))
-    then = progress(address)
-    assert then is not None
-    assert (then.state, then.driver, then.batch_id, then.lag) == (State.RUNNING, 3, 7, 3)
-    assert (then.abandoned_records, then.expired_records, then.malformed_records) == (1, 2, 3)
-    assert then.last_error == Failure(Reason.BROKERS_UNREACHABLE, "gone")
-    assert (before.positions, then.positions) == ({}, {"in": {"0": 6}})
-
-
-@contextmanager
-def answering(body: bytes, status: int = 200) -> Iterator[str]:
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(status)
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *args: Any) -> None: ...
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-        yield f"127.0.0.1:{server.server_port}"
-        server.shutdown()
-
-
-@pytest.mark.parametrize(
-    ("body", "status"),
-    [
-        (b"", 200),
-        (b"x", 200),
-        (b"[]", 200),
-        (b"{}", 200),
-        (b"null", 200),
-        (json.dumps({"lastError": 7}).encode(), 200),
-        (json.dumps(RUNNING_JOB.as_json() | {"state": "new"}).encode(), 200),
-        (json.dumps(RUNNING_JOB.as_json() | {"startSeconds": [1]}).encode(), 200),
-        (json.dumps(RUNNING_JOB.as_json() | {"startSeconds": {"new": 1}}).encode(), 200),
-        (b"[" * 100_000, 200),
-        (b"{}", 503),
-    ],
-)
-def test_an_invalid_answer_counts_as_no_progress(body: bytes, status: int) -> None:
-    with answering(body, status) as address:
-        assert progress(address) is None
-
-
-def test_an_answer_is_read_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    body = json.dumps(RUNNING_JOB.as_json()).encode()
-    with answering(body) as address:
-        assert progress(address) == RUNNING_JOB
-        monkeypatch.setattr(observe, "_PROGRESS_MAX", len(body) - 1)
-        assert progress(address) is None
-
-
-def test_a_driver_that_does_not_answer_has_no_progress() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        address = f"127.0.0.1:{silent.getsockname()[1]}"
-        assert progress(address, timeout=0.05) is None
-    assert progress(address) is None
+def test_of_pods_with_the_labels_of_drivers_only_a_few_are_asked() -> None:
+    """An author can create pods with these labels."""
+    names = [f"p-{i}" for i in range(1000)]
+    pods = [DriverPod(n, n, "Running", address=f"{n}:8090") for n in reversed(names)]
+    assert progress_addresses(pods) == ("p-0:8090", "p-1:8090", "p-10:8090", "p-100:8090")
+    assert progress_addresses([DriverPod("p-0", "u", "Pending", address="a:1"), DriverPod("p-1", "v", "Running")]) == ()

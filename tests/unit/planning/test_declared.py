@@ -25,6 +25,7 @@ from ackwright.planning.declared import (
     suspended,
     topics_of,
 )
+from ackwright.planning.policy import Policy
 from unit.render.pipelines import MINIMAL
 
 
@@ -44,27 +45,27 @@ def test_the_group_is_declared_or_derived_from_namespace_and_name() -> None:
 
 def test_the_older_of_two_pipelines_owns_the_group() -> None:
     older, younger = resource("p"), resource("q", "2026-01-02T00:00:00Z", group="ops.p")
-    assert group_owner(younger, [older, younger]) == "ops/p"
-    assert group_owner(older, [older, younger]) is None
+    assert group_owner(younger, [older, younger], Policy()) == "ops/p"
+    assert group_owner(older, [older, younger], Policy()) is None
 
 
 def test_of_two_pipelines_created_at_once_exactly_one_owns_the_group() -> None:
     twins = [resource("p", group="g"), resource("q", group="g")]
-    assert [group_owner(t, twins) for t in twins] == [None, "ops/p"]
+    assert [group_owner(t, twins, Policy()) for t in twins] == [None, "ops/p"]
 
 
 def test_the_same_group_in_another_cluster_is_no_conflict() -> None:
     older, younger = resource("p", group="g"), resource("q", "2026-01-02T00:00:00Z", group="g", brokers="c:9092")
-    assert group_owner(younger, [older, younger]) is None
-    assert group_owner(resource("q", "2026-01-02T00:00:00Z", group="g", brokers="b:9092"), [older]) == "ops/p"
+    assert group_owner(younger, [older, younger], Policy()) is None
+    assert group_owner(resource("q", "2026-01-02T00:00:00Z", group="g", brokers="b:9092"), [older], Policy()) == "ops/p"
 
 
 def test_of_two_clusters_the_sinks_has_the_group() -> None:
     older, younger = resource("p", group="g"), resource("q", "2026-01-02T00:00:00Z", group="g", brokers="c:9092")
     younger["spec"]["sink"] = {"kafka": {"bootstrapServers": "d:9092"}}
-    assert group_owner(younger, [older]) is None
+    assert group_owner(younger, [older], Policy()) is None
     older["spec"]["sink"] = {"kafka": {"bootstrapServers": "d:9092"}}
-    assert group_owner(younger, [older]) == "ops/p"
+    assert group_owner(younger, [older], Policy()) == "ops/p"
 
 
 def test_a_loss_is_accepted_by_topic_and_id() -> None:
@@ -258,12 +259,12 @@ PLACE = "line 2, column 3 of spec.transform.sql: there is no column valeu; did y
 
 
 def test_a_new_pipeline_with_sql_that_cannot_run_is_never_valid() -> None:
-    assert declaration(pipeline(transform=WRONG_SQL), Status()) == NeverValid(PLACE)
-    assert isinstance(declaration(pipeline(), Status()), Declaration)
+    assert declaration(pipeline(transform=WRONG_SQL), Status(), Policy()) == NeverValid(PLACE)
+    assert isinstance(declaration(pipeline(), Status(), Policy()), Declaration)
 
 
 def test_an_edit_to_sql_that_cannot_run_leaves_the_last_valid_spec() -> None:
-    declared_ = declaration(pipeline(transform=WRONG_SQL), accepted(pipeline()))
+    declared_ = declaration(pipeline(transform=WRONG_SQL), accepted(pipeline()), Policy())
     assert isinstance(declared_, Declaration)
     assert declared_.invalid == PLACE
     assert declared_.pipeline == parse_resource(pipeline())[0]
@@ -276,18 +277,18 @@ def test_sql_that_was_accepted_once_is_not_judged_again() -> None:
     running = pipeline(transform=WRONG_SQL)
     edited = pipeline(transform=WRONG_SQL, trigger={"interval": "3s"})
     for resource_ in (running, edited):
-        declared_ = declaration(resource_, accepted(running))
+        declared_ = declaration(resource_, accepted(running), Policy())
         assert isinstance(declared_, Declaration)
         assert declared_.invalid is None
     source = {**MINIMAL["source"], "format": "string"}
-    declared_ = declaration(pipeline(transform=WRONG_SQL, source=source), accepted(running))
+    declared_ = declaration(pipeline(transform=WRONG_SQL, source=source), accepted(running), Policy())
     assert isinstance(declared_, Declaration)
     assert declared_.invalid == PLACE
 
 
 def test_a_schema_that_spark_refuses_is_refused() -> None:
     source = {**MINIMAL["source"], "format": "json", "schema": "id INTT"}
-    assert declaration(pipeline(source=source), Status()) == NeverValid(
+    assert declaration(pipeline(source=source), Status(), Policy()) == NeverValid(
         "line 1, column 4 of spec.source.schema = 'id INTT': Spark has no type INTT; did you mean INT?"
     )
 
@@ -301,6 +302,6 @@ def test_a_schema_that_spark_refuses_is_refused() -> None:
     ],
 )
 def test_what_is_not_certain_is_left_to_the_job(changes: dict[str, Any]) -> None:
-    declared_ = declaration(pipeline(**changes), Status())
+    declared_ = declaration(pipeline(**changes), Status(), Policy())
     assert isinstance(declared_, Declaration)
     assert declared_.invalid is None

@@ -11,7 +11,7 @@ import yaml
 from ackwright.errors import InvalidSpec, Violation
 from ackwright.planning.plan import load, load_judged
 from sql_texts import REFUSED_OUTPUTS
-from unit.documents import DOCUMENTS, ROOT, blocks
+from unit.documents import DOCUMENTS, EXAMPLES, blocks
 
 FILE = """\
 apiVersion: ackwright.io/v1alpha1
@@ -140,7 +140,7 @@ def test_outputs_that_the_sink_refuses(tmp_path: Path, sql: str, at: str) -> Non
 
 def _files() -> list[tuple[str, str]]:
     """Every pipeline of the examples and the pages."""
-    files = [(file.name, file.read_text()) for file in sorted((ROOT / "examples").glob("*.yaml"))]
+    files = [(file.name, file.read_text()) for file in EXAMPLES]
     pages = [(d.name, b) for d in DOCUMENTS for b in blocks(d, "yaml") if "kind: DeliveryPipeline" in b]
     return [*files, *pages]
 

@@ -112,19 +112,20 @@ def _kafka(d: Document) -> Document:
             "lag_consumer": sections.get("positions.lag_consumer", {}),
         },
         "cluster": None,  # compared apart
-        "dead_letters": (
-            {"topic": data["sink.deadLetter.topic"], "producer": sections["dead_letters.producer"]}
-            if "sink.deadLetter.topic" in data
-            else None
-        ),
+        "dead_letters": _letter_topic(d),
         "kind": "kafka",
     }
+
+
+def _letter_topic(d: Document) -> Document | None:
+    topic = values(d["data"]).get("sink.deadLetter.topic")
+    return {"topic": topic, "producer": _sections(d)["dead_letters.producer"]} if topic else None
 
 
 def _output_schema(data: Mapping[str, str]) -> Document | None:
     if "sink.subject" not in data:
         return None
-    declared = data["sink.schema"] if data["sink.schema"].startswith("{") else None
+    declared = data["sink.schema"] if not data["sink.schema"].startswith("derived from") else None
     return {"subject": data["sink.subject"], "text": declared, "id": None}  # the driver resolves the id
 
 
@@ -157,6 +158,7 @@ def _delta(d: Document) -> Document:
         "region": data.get("sink.s3.region"),
         "credentials": "",  # a path of the place
         "commit": _sections(d)["commit"],
+        "dead_letters": _letter_topic(d),
         "kind": "delta",
     }
 
@@ -180,6 +182,7 @@ def _iceberg(d: Document) -> Document:
         "endpoint": data.get("sink.s3.endpoint"),
         "region": data.get("sink.s3.region"),
         "commit": _sections(d)["commit"],
+        "dead_letters": _letter_topic(d),
         "kind": "iceberg",
     }
 
@@ -192,6 +195,7 @@ def _files(d: Document) -> Document:
         "region": data.get("sink.s3.region"),
         "credentials": "",  # a path of the place
         "commit": _sections(d)["commit"],
+        "dead_letters": _letter_topic(d),
         "kind": "files",
     }
 

@@ -10,17 +10,27 @@ from ackwright.api.spec import examine, parse
 from ackwright.planning.acls import Kind, Operation, Resource
 from ackwright.planning.chain import chain
 from ackwright.planning.clusters import needed_topics, parts
+from ackwright.planning.comparison import ObservedTopic
+from ackwright.planning.durability import remarks
 from ackwright.planning.guarantees import DEAD_LETTER_PRODUCER, values
 from ackwright.planning.judgement import judge
 from ackwright.planning.permissions import Role, needs
 from ackwright.planning.plan import DeliveryPlan, plan
+from ackwright.planning.readiness import Observed, checks
+from ackwright.planning.replicas import Partition
 from ackwright.planning.summary import summary
+from ackwright.planning.topics import MIN_INSYNC
 from ackwright.planning.validation import check
 from ackwright.render.jobspec import jobspec
 from ackwright_stream.jobspec import DeadLetterTopic, KafkaSink, PostgresSink, from_json, to_json
 
 TOPIC = {"topic": "bad"}
 JSON = {"topics": ["in"], "format": "json", "schema": "id INT", "onMalformed": "deadLetter"}
+OUTSIDE: dict[str, dict[str, Any]] = {
+    "delta": {"path": "s3://lake/orders"},
+    "iceberg": {"catalog": {"uri": "https://catalog", "warehouse": "lake"}, "table": "shop.orders"},
+    "files": {"path": "s3://lake/orders"},
+}
 POSTGRES = {"host": "db", "database": "shop", "credentialsSecret": {"name": "login"}, "table": "orders"}
 
 
@@ -58,14 +68,14 @@ def to(topic: str, **more: Any) -> dict[str, Any]:
     ("source", "sink", "field", "problem"),
     [
         ({}, {"kafka": {"topic": "out"}}, "spec.source.onMalformed", "needs the deadLetter of the sink"),
-        ({}, {"delta": {"path": "/x"}}, "spec.source.onMalformed", "only sink.kafka or sink.postgres has"),
+        ({}, {"delta": {"path": "/x"}}, "spec.source.onMalformed", "needs the deadLetter of the sink"),
         ({}, {"postgres": POSTGRES}, "spec.source.onMalformed", "needs the deadLetter of the sink"),
         ({"onMalformed": "skip"}, to("bad"), "spec.source.onMalformed", "must be deadLetter"),
         (
             {"format": "string", "schema": None},
             to("bad"),
             "spec.source.onMalformed",
-            "is for the formats json and avro",
+            "is for the formats json, avro, jsonSchema and protobuf",
         ),
         ({}, to("in"), "spec.sink.kafka.deadLetter.topic", "is also a source"),
         ({}, to("out"), "spec.sink.kafka.deadLetter.topic", "is also the topic of the output"),
@@ -85,6 +95,92 @@ def test_refused(source: dict[str, Any], sink: dict[str, Any], field: str, probl
     described = document(source, **sink)
     described["spec"]["source"] = {name: v for name, v in described["spec"]["source"].items() if v is not None}
     assert [(f, problem in text) for f, text in problems(described)] == [(field, True)]
+
+
+@pytest.mark.parametrize("name", OUTSIDE)
+@pytest.mark.parametrize(
+    ("topic", "problem"),
+    [
+        ("in", "is also a source"),
+        ("ackwright-lanes", "is a topic of Ackwright's own"),
+        ("__consumer_offsets", "is a topic of Kafka's own"),
+    ],
+)
+def test_topics_that_are_refused_of_a_sink_outside_kafka(name: str, topic: str, problem: str) -> None:
+    described = document(**outside(name, topic))
+    assert [(f, problem in text) for f, text in problems(described)] == [(f"spec.sink.{name}.deadLetter.topic", True)]
+
+
+def outside(name: str, topic: str = "bad", **more: Any) -> dict[str, Any]:
+    return {name: {**OUTSIDE[name], "deadLetter": {"topic": topic, **more}}}
+
+
+@pytest.mark.parametrize("name", OUTSIDE)
+def test_a_job_outside_kafka_gets_topic_and_limit(name: str) -> None:
+    job = jobspec(plan_of(**outside(name, maxFraction=0.5)), master="local[2]", secrets=None)
+    assert job.source.dead_letter_fraction == 0.5
+    letters: Any = job.sink
+    assert letters.dead_letters == DeadLetterTopic("bad", values(DEAD_LETTER_PRODUCER))
+    assert from_json(to_json(job)) == job
+    without = jobspec(
+        plan(parse(document({"onMalformed": "skip"}, **{name: OUTSIDE[name]}))), master="local[2]", secrets=None
+    )
+    assert from_json(to_json(without)) == without
+
+
+@pytest.mark.parametrize("name", OUTSIDE)
+def test_plan_explain_and_permissions_have_a_topic_beside_a_sink_outside_kafka(name: str) -> None:
+    delivery_plan = plan_of(**outside(name))
+    assert values(delivery_plan.data)["sink.deadLetter.topic"] == "bad"
+    links = [(link.name, link.subject) for link in chain(delivery_plan).links]
+    assert ("dead-letter topic", "bad") in links
+    assert "sink topic" not in dict(links)
+    assert summary(delivery_plan).flow.endswith(", malformed records → bad")
+    assert needed_topics(delivery_plan) == ("in", "bad")
+    required = needs(delivery_plan)
+    job = {n.resource.name: set(n.operations) for n in required[Role.JOB] if n.resource.kind is Kind.TOPIC}
+    assert job["bad"] == {Operation.WRITE, Operation.DESCRIBE}
+    assert Operation.READ in {o for n in required[Role.AUDIT] if n.resource.name == "bad" for o in n.operations}
+    assert judge(parse(document(**outside(name)))).warnings == ()
+
+
+@pytest.mark.parametrize("name", OUTSIDE)
+@pytest.mark.parametrize(
+    ("config", "policy"),
+    [({}, "compact"), ({"cleanup.policy": "compact,delete"}, "compact,delete"), ({"cleanup.policy": "delete"}, None)],
+)
+def test_the_topic_of_keyed_dead_letters_is_compacted(name: str, config: dict[str, str], policy: str | None) -> None:
+    described = document(**outside(name))
+    described["spec"]["topics"] = [{"name": topic, "partitions": 2, "config": config} for topic in ("other", "bad")]
+    if policy is None:
+        assert [f for f, _ in problems(described)] == ["spec.topics[1].config['cleanup.policy']"]
+        return
+    topics = plan(parse(described)).topics
+    policies = {t.name: values(t.config).get("cleanup.policy") for t in topics}
+    (reason,) = (s.reason for t in topics for s in t.config if t.name == "bad" and s.name == "cleanup.policy")
+    assert reason.startswith("as declared" if config else "a dead letter that is written again")
+    assert policies == {"other": config.get("cleanup.policy"), "bad": policy}
+
+
+def observed(config: dict[str, str]) -> ObservedTopic:
+    return ObservedTopic("bad", "id", (Partition(0, (1, 2, 3), frozenset((1, 2, 3)), 1),), {MIN_INSYNC: "2", **config})
+
+
+@pytest.mark.parametrize(("policy", "is_unfit"), [("delete", True), ("compact", False), ("compact,delete", False)])
+def test_a_topic_that_is_not_declared_is_remarked_unless_it_is_compacted(policy: str, is_unfit: bool) -> None:
+    topics = {"bad": observed({"cleanup.policy": policy})}
+    described = document(**outside("files"))
+    described["spec"]["topics"].pop()
+    keyed = plan(parse(described))
+    racks = {1: "a", 2: "b", 3: "c"}
+    assert [c.reason for c in remarks(keyed, topics, racks)] == ["NotCompacted"] * is_unfit
+    (check_,) = (
+        c for c in checks(Observed(racks, topics=topics), keyed, needed_topics(keyed)) if c.name == "topic bad"
+    )
+    assert check_.verdict == ("warning" if is_unfit else "ok")
+    of_kafka = document()
+    of_kafka["spec"]["topics"].pop()
+    assert remarks(plan(parse(of_kafka)), topics, racks) == ()
 
 
 def test_avro_and_json_are_accepted() -> None:

@@ -6,7 +6,7 @@ import ctypes
 from collections import Counter
 from typing import Any
 
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from ackwright_stream.jobspec import JobSpec, KafkaSink
 from ackwright_stream.sinks.kafka.librdkafka import library, pointer
@@ -33,6 +33,23 @@ class MockBrokers:
     def topic(self, name: str) -> str:
         self._host.list_topics(name, timeout=_SECONDS)
         return name
+
+    def keys(self, topic: str) -> list[bytes]:
+        """The keys of all records of a topic."""
+        conf = {"bootstrap.servers": self.servers, "group.id": "keys", "enable.partition.eof": True, "log_level": 0}
+        consumer = Consumer(conf)
+        remaining = set(consumer.list_topics(topic, timeout=_SECONDS).topics[topic].partitions)
+        consumer.assign([TopicPartition(topic, partition, 0) for partition in remaining])
+        keys: list[bytes] = []
+        while remaining:
+            message = consumer.poll(_SECONDS)
+            assert message is not None
+            if message.error():
+                remaining.discard(message.partition() or 0)
+            else:
+                keys.append(bytes(message.key() or b""))
+        consumer.close()
+        return keys
 
     def refuse(self, request: int, *errors: int) -> None:
         """The next requests of this kind get these answers."""

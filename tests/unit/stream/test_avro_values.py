@@ -15,9 +15,10 @@ from hypothesis import given, settings
 from pyspark.sql import types as T
 
 from ackwright_stream import audit_avro
+from ackwright_stream.audit_values import Undecodable
 from ackwright_stream.formats import avro_schema
-from ackwright_stream.formats.avro_schema import Unsupported
 from ackwright_stream.formats.avro_values import Decoder, Encoder
+from ackwright_stream.formats.registered import Unsupported
 from unit.stream.avro_tables import tables
 
 
@@ -38,8 +39,8 @@ def test_what_is_encoded_is_decoded_again_by_the_job_and_by_the_audit(table: tup
 
 
 def audit_reads(values: list[bytes | None], writer: str, reader: str) -> pa.Array:
-    read = audit_avro.decoder(audit_avro.Schema(writer), to := audit_avro.Schema(reader))
-    return pa.array([None if v is None else read(v, 5) for v in values], audit_avro.arrow_type(to))
+    read = audit_avro.decoder(writer, reader)
+    return pa.array([None if v is None else read(v, 5) for v in values], audit_avro.column_type(reader))
 
 
 def record(*fields: dict[str, Any], name: str = "r", **more: Any) -> str:
@@ -151,7 +152,7 @@ def test_a_schema_that_does_not_resolve_makes_its_records_malformed() -> None:
     data = written(other, {"b": "x"})
     _, problems = Decoder(record(LONG), {1: other}.get).decode(pa.array([data]))
     assert "does not fit schema 1" in str(problems[0])
-    with pytest.raises(audit_avro.Undecodable):
+    with pytest.raises(Undecodable):
         audit_reads([data], other, record(LONG))
 
 

@@ -14,6 +14,7 @@ import pytest
 from ackwright_stream import positions
 from ackwright_stream.delivery import batch as module
 from ackwright_stream.delivery.batch import Answer, Batch, Work, run, run_staged, with_partitions
+from ackwright_stream.delivery.dead_letters import Counts
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Reason
 from ackwright_stream.lanes import Outcome
@@ -66,8 +67,10 @@ def test_results_in_the_order_of_the_tasks() -> None:
 
 
 def test_what_tasks_have_staged_reaches_the_driver_in_their_order() -> None:
-    subject, _ = batch(answer(1, TASKS[1], staged=b"b"), answer(0, TASKS[0], staged=b"a", records=5))
-    assert run_staged(subject) == StagedRows((b"a", b"b"), 7)
+    answers = [answer(1, TASKS[1], staged=b"b", read=3, letters=1), answer(0, TASKS[0], staged=b"a", records=5)]
+    answers[1].read = 6
+    subject, _ = batch(*answers)
+    assert run_staged(subject) == (StagedRows((b"a", b"b"), 7), Counts(9, 1))
 
 
 @pytest.mark.parametrize(

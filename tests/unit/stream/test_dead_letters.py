@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ackwright_stream.dead_letters import COLUMNS, of_text, records
+from ackwright_stream.dead_letters import COLUMNS, keyed_records, of_text, records
 from ackwright_stream.delivery import dead_letters as module
 from ackwright_stream.delivery.dead_letters import (
     RECENT,
@@ -64,6 +64,28 @@ def test_a_record_has_its_own_headers_first_and_then_where_it_was_and_why() -> N
         ("ackwright.dead-letter.offset", b"7"),
         ("ackwright.dead-letter.reason", b"is not JSON"),
     ]
+
+
+def test_a_keyed_record_has_its_place_and_pipeline_as_key_and_its_own_key_as_a_header() -> None:
+    headers = [{"key": "h", "value": coded(b"1")}]
+    letters = of_text(
+        [line(key=coded(b"k\xff"), value=coded(b"v"), headers=headers), line(value=coded(b"w"), offset=8)]
+    )
+    first, second = keyed_records(letters, "ops.flights").to_pylist()
+    assert (first["key"], first["value"]) == (b"ops.flights/in-3@7", b"v")
+    assert [(h["key"], h["value"]) for h in first["headers"]] == [
+        ("h", b"1"),
+        ("ackwright.dead-letter.group", b"ops.flights"),
+        ("ackwright.dead-letter.topic", b"in"),
+        ("ackwright.dead-letter.partition", b"3"),
+        ("ackwright.dead-letter.offset", b"7"),
+        ("ackwright.dead-letter.key", b"k\xff"),
+        ("ackwright.dead-letter.reason", b"is not JSON"),
+    ]
+    assert (second["key"], second["value"]) == (b"ops.flights/in-3@8", b"w")
+    assert {"key": "ackwright.dead-letter.key", "value": None} in second["headers"]
+    (other,) = keyed_records(letters.slice(0, 1), "ops.another").to_pylist()
+    assert other["key"] != first["key"], "compaction would keep one of the two"
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -27,6 +28,7 @@ class Lanes:
 
     def __init__(self, fails_with: Reason | None = None) -> None:
         self.claimed: list[tuple[int, tuple[Range, ...]]] = []
+        self.sink = SimpleNamespace(staging=None)
         self._fails_with = fails_with
 
     def advance(self, slot: int, ranges: tuple[Range, ...]) -> None:

@@ -121,3 +121,13 @@ def test_other_paths(address: str) -> None:
     with pytest.raises(urllib.error.HTTPError) as caught:
         get(f"{address}/etc/passwd")
     assert caught.value.code == 404
+
+
+def test_the_ends_are_those_of_the_drivers_lanes(progress: Progress) -> None:
+    progress.owns(1, {Lane("in", 0): 5, Lane("in", 1): 7})
+    progress.ends({Lane("in", 0): 9, Lane("in", 1): 7, Lane("other", 0): 3})
+    report = progress.snapshot()
+    assert (report.ends, report.lag) == ({"in": {"0": 9, "1": 7}}, 4)
+    assert ProgressReport.of_json(report.as_json()) == report
+    earlier = {name: value for name, value in report.as_json().items() if name != "ends"}
+    assert ProgressReport.of_json(earlier).ends == {}

@@ -17,8 +17,7 @@ from typing import Any
 import pytest
 
 from ackwright_stream.errors import JobError
-from ackwright_stream.formats.avro import find_schema
-from ackwright_stream.formats.avro_schema import Unsupported
+from ackwright_stream.formats.registered import Unsupported, find_schema
 from ackwright_stream.jobspec import Reason, SchemaRegistry
 from ackwright_stream.schema_registry import RegistryClient
 
@@ -131,17 +130,17 @@ def test_a_ca_that_is_missing(server: Server, tmp_path: Path) -> None:
 def test_a_schema_that_follows_its_first_record_is_returned(server: Server) -> None:
     server.answers = [NO_SCHEMA, NO_SCHEMA, SCHEMA]
     pauses: list[float] = []
-    assert find_schema(client(server.registry), 1, pauses.append) == "{}"
+    assert find_schema(client(server.registry), 1, "AVRO", pauses.append) == "{}"
     assert len(pauses) == 2
     server.answers = [NO_SCHEMA]
-    assert find_schema(client(server.registry), 1, pauses.append) is None
+    assert find_schema(client(server.registry), 1, "AVRO", pauses.append) is None
 
 
 def test_schemas_that_cannot_be_read(server: Server) -> None:
     server.answers = [(200, json.dumps({"schema": "{}", "references": [{"name": "x"}]}).encode())]
     with pytest.raises(JobError) as e:
-        find_schema(client(server.registry), 1)
+        find_schema(client(server.registry), 1, "AVRO")
     assert e.value.reason is Reason.SCHEMA_INCOMPATIBLE
     server.answers = [(200, json.dumps({"schema": "{}", "schemaType": "JSON"}).encode())]
     with pytest.raises(Unsupported, match="of type JSON"):
-        find_schema(client(server.registry), 1)
+        find_schema(client(server.registry), 1, "AVRO")

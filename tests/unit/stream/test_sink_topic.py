@@ -9,8 +9,8 @@ import pytest
 from confluent_kafka import KafkaError, Producer
 
 from ackwright_stream.errors import JobError
-from ackwright_stream.sinks.kafka import topic
-from ackwright_stream.sinks.kafka.topic import require_writable
+from ackwright_stream.sinks import topic
+from ackwright_stream.sinks.topic import require_writable
 
 
 def producer(*answers: int | None) -> Any:

@@ -117,7 +117,7 @@ def test_another_version_is_refused_by_name(monkeypatch: pytest.MonkeyPatch, mod
 
 def test_every_format_has_a_module_and_an_unknown_one_falls_through_to_none() -> None:
     modules = {name: getattr(format_of(name), "__name__", "") for name in Format}
-    assert modules == {name: f"ackwright_stream.formats.{name}" for name in Format}
+    assert modules == {name: f"ackwright_stream.formats.{name.name.lower()}" for name in Format}
     unknown: Any = "thrift"
     with pytest.raises(AssertionError, match="thrift"):
         format_of(unknown)

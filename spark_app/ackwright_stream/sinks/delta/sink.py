@@ -21,7 +21,8 @@ class DeltaStore(StagingStore[Version, DataFile]):
 
     def __init__(self, job: JobSpec) -> None:
         self.sink = job.sink_of(DeltaSink)
-        super().__init__(job, TableLog(self.sink), place(self.sink), create_table=self.sink.create_table)
+        letters, create_table = self.sink.dead_letters, self.sink.create_table
+        super().__init__(job, TableLog(self.sink), place(self.sink), letters, create_table=create_table)
 
     @property
     def to_partition(self) -> ToPartition:

@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
@@ -31,6 +32,7 @@ from ackwright_stream.sinks.files.chain import Chains
 from ackwright_stream.sinks.files.rows import RowFiles
 from ackwright_stream.sinks.files.state import Entry, LaneState, State, StateLog
 from ackwright_stream.sinks.files.trial import RowTrial
+from ackwright_stream.sinks.letter_topic import LetterTopic
 from ackwright_stream.spark_internals.arrow import arrow_schema
 
 log = logging.getLogger(__name__)
@@ -44,15 +46,16 @@ class FilesStore:
     """The sink of one pipeline, in a driver or in a worker."""
 
     supports = frozenset(Guarantee)
-    topics = ()
     spark_writer = None
-    takes_dead_letters = False
+    takes_dead_letters = True
     staging = None
     decisions = None
     compares = True  # False in a control: generations are not compared
 
     def __init__(self, job: JobSpec) -> None:
         self.job, self.sink = job, job.sink_of(FilesSink)
+        self._letters = LetterTopic(job, self.sink.dead_letters)
+        self.topics = self._letters.topics
         self._opened: storages.Storage | None = None
         self._log = StateLog(self.sink, job.group)
         self._chains = Chains(self.sink)
@@ -313,13 +316,14 @@ class FilesStore:
         positions = self._chains.positions(storage, entry.state.lanes, lanes)
         return FilesTransaction(self, storage, positions, membership)
 
-    def write_dead_letters(self, letters: Any) -> None:
-        raise JobError(Reason.UNEXPECTED, "sink.files has no dead letters; report this")
+    def write_dead_letters(self, letters: pa.RecordBatch) -> None:
+        self._letters.write(letters)
 
     def write(self, lanes: Sequence[Lane], rows: Rows, letters: Rows = ()) -> int:
         storage = self._storage()
         with RowFiles(storage, lanes) as files:
             files.write(rows)
+            self._letters.write_all(letters, lanes)
             entry = self._required(storage)
             for lane in files.lanes:
                 topic_id = entry.state.lanes[lane].position.topic_id
@@ -327,24 +331,19 @@ class FilesStore:
                 storage.create(layout.rows_alone(lane, topic_id), draft)
             return sum(files.rows(lane) for lane in lanes)
 
-    def create(
-        self,
-        storage: storages.Storage,
-        read: Mapping[Lane, Position | None],
-        positions: Mapping[Lane, Position],
-        rows: Rows,
-        membership: Membership,
-    ) -> int:
+    def create(self, opened: FilesTransaction, positions: Mapping[Lane, Position], rows: Rows, letters: Rows) -> int:
         """Creates the files of these ranges, from the positions that were read; returns the number of rows.
 
-        Each lane moves with its file. If one of them fails, the others stay, and the driver restarts from the
-        positions.
+        Dead letters are durable before the first file moves a position. Each lane moves with its file. If one of them
+        fails, the others stay, and the driver restarts from the positions.
         """
+        storage, read = opened.storage, opened.positions
         with RowFiles(storage, list(positions)) as files:
             files.write(rows)
+            self._letters.write_all(letters, positions)
             entry = self._required(storage)
             # For liveness: the rows may have taken long, and a file of an older driver would stop the newer one.
-            self._require_member(entry.state, membership)
+            self._require_member(entry.state, opened.membership)
             fault_point("before-commit", *positions)
             empty = arrow_schema(entry.state.columns)
             for lane, position in positions.items():
@@ -375,10 +374,10 @@ class FilesTransaction:
         positions: Mapping[Lane, Position | None],
         membership: Membership,
     ) -> None:
-        self._sink, self._storage, self.positions, self._membership = sink, storage, positions, membership
+        self._sink, self.storage, self.positions, self.membership = sink, storage, positions, membership
 
     def commit(self, positions: Mapping[Lane, Position], rows: Rows = (), letters: Rows = ()) -> int:
-        return self._sink.create(self._storage, self.positions, positions, rows, self._membership)
+        return self._sink.create(self, positions, rows, letters)
 
     def release(self) -> None:
         return

@@ -25,7 +25,8 @@ class IcebergStore(StagingStore[Version, DataFile]):
     def __init__(self, job: JobSpec) -> None:
         self.sink = job.sink_of(IcebergSink)
         log = TableLog(self.sink, Names(job.group).snapshot)
-        super().__init__(job, log, place(self.sink), create_table=self.sink.create_table)
+        letters, create_table = self.sink.dead_letters, self.sink.create_table
+        super().__init__(job, log, place(self.sink), letters, create_table=create_table)
 
     @property
     def to_partition(self) -> ToPartition:

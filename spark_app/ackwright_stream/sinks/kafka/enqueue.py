@@ -35,7 +35,7 @@ from confluent_kafka import KafkaError, KafkaException
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Reason
 from ackwright_stream.sinks.kafka import librdkafka
-from ackwright_stream.sinks.kafka.topic import require_writable
+from ackwright_stream.sinks.topic import require_writable
 
 # rd_kafka_message_t of librdkafka 2.x; align=True gives the padding of a C compiler.
 MESSAGE = np.dtype(

@@ -26,10 +26,10 @@ from ackwright_stream.sinks.kafka.decisions import DecisionTopic
 from ackwright_stream.sinks.kafka.driver_transactions import DriverTransactions
 from ackwright_stream.sinks.kafka.enqueue import Enqueue, enqueuer
 from ackwright_stream.sinks.kafka.lag_mirror import LagMirror
-from ackwright_stream.sinks.kafka.letter_producer import LetterProducer
 from ackwright_stream.sinks.kafka.markers import Markers, create, of_membership
 from ackwright_stream.sinks.kafka.membership import Member
 from ackwright_stream.sinks.kafka.transactions import SlotTransactions, transactional_id
+from ackwright_stream.sinks.letter_topic import LetterProducer
 from ackwright_stream.spark_internals.execution import Execution, execution_of
 
 _THREADS = 16

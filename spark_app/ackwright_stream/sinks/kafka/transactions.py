@@ -35,7 +35,7 @@ from ackwright_stream.sinks.base import Membership
 from ackwright_stream.sinks.kafka import librdkafka, offsets
 from ackwright_stream.sinks.kafka.handles import Handle, Handles
 from ackwright_stream.sinks.kafka.markers import Markers, of_membership
-from ackwright_stream.sinks.kafka.topic import one_of_each_leader, require_writable
+from ackwright_stream.sinks.topic import one_of_each_leader, require_writable
 
 # Errors after which the same handle repeats the init.
 _PASSING = frozenset(

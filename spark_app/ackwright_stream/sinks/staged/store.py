@@ -15,14 +15,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Generic, Protocol, Self, TypeVar
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 from ackwright_stream.errors import JobError, combined
 from ackwright_stream.fault_points import fault_point
-from ackwright_stream.jobspec import Guarantee, JobSpec, Reason
+from ackwright_stream.jobspec import DeadLetterTopic, Guarantee, JobSpec, Reason
 from ackwright_stream.positions import Lane, Position
 from ackwright_stream.sinks.base import Membership, Owner, Records, Rows, Staged, StagedRows
+from ackwright_stream.sinks.letter_topic import LetterTopic
 from ackwright_stream.sinks.staged import columns
 from ackwright_stream.sinks.staged import positions as store
 from ackwright_stream.sinks.staged.parquet import ToPartition
@@ -108,12 +110,15 @@ class StagingStore(ABC, Generic[V, F]):
 
     supports = frozenset(Guarantee)
     decisions = None
-    topics = ()
     spark_writer = None
-    takes_dead_letters = False
+    takes_dead_letters = True
     compares = True  # False in a negative control: neither generation nor positions are compared
 
-    def __init__(self, job: JobSpec, log: Log[V, F], place: Place, *, create_table: bool) -> None:
+    def __init__(
+        self, job: JobSpec, log: Log[V, F], place: Place, letters: DeadLetterTopic | None, *, create_table: bool
+    ) -> None:
+        self._letters = LetterTopic(job, letters)
+        self.topics = self._letters.topics
         self.job, self._log, self._place, self._creates = job, log, place, create_table
         self._names = store.Names(job.group)
         self._version: V | None = None  # the latest, as far as this driver knows; None: it has to read
@@ -276,8 +281,8 @@ class StagingStore(ABC, Generic[V, F]):
             Reason.UNEXPECTED, f"a task of {self._place.spec} stages its rows and never commits; report this"
         )
 
-    def write_dead_letters(self, letters: Any) -> None:
-        raise JobError(Reason.UNEXPECTED, f"{self._place.spec} has no dead letters; report this")
+    def write_dead_letters(self, letters: pa.RecordBatch) -> None:
+        self._letters.write(letters)
 
     # ------------------------------------------------------------ rows
 

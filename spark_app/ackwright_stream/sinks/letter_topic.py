@@ -1,16 +1,26 @@
-"""Dead letters that are written outside of a transaction, before the positions move (at-least-once)."""
+"""Dead letters that are written to a topic outside of a transaction, and are durable when the call returns.
+
+Kafka's sink writes them so under at-least-once. A sink whose rows are not in Kafka always does, to a compacted topic:
+no commit changes both stores, so the order decides (tests/model: letter_topic.py), and what is written again has the
+key that it had before.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
+from ackwright_stream import dead_letters
 from ackwright_stream.connection import settings, translate
 from ackwright_stream.errors import JobError
-from ackwright_stream.jobspec import Cluster, DeadLetterTopic, Reason
-from ackwright_stream.sinks.kafka.topic import require_writable
+from ackwright_stream.fault_points import fault_point
+from ackwright_stream.jobspec import Cluster, DeadLetterTopic, JobSpec, Reason
+from ackwright_stream.positions import Lane
+from ackwright_stream.sinks.base import Rows
+from ackwright_stream.sinks.topic import require_writable
 
 _POLL_S = 0.1
 
@@ -65,3 +75,28 @@ class LetterProducer:
             require_writable(producer, self._to.topic, self._timeout)
             self._producer = (current, producer)
         return self._producer[1]
+
+
+class LetterTopic:
+    """The dead letters of a pipeline whose rows are not in Kafka, in a topic of the source's brokers.
+
+    Not thread-safe. Connects when there is a first dead letter.
+    """
+
+    def __init__(self, job: JobSpec, to: DeadLetterTopic | None) -> None:
+        """to: None for a pipeline without dead letters."""
+        self._group = job.group
+        self._producer = LetterProducer(job.cluster, to, job.operation_timeout_ms / 1000) if to else None
+        self.topics = (to.topic,) if to else ()
+
+    def write(self, letters: pa.RecordBatch) -> None:
+        """Writes dead letters (dead_letters.COLUMNS); returns when all are acknowledged. Raises JobError."""
+        if self._producer is None:
+            raise JobError(Reason.UNEXPECTED, "this pipeline has no dead-letter topic; report this")
+        self._producer.write(dead_letters.keyed_records(letters, self._group))
+
+    def write_all(self, letters: Rows, lanes: Iterable[Lane]) -> None:
+        """Writes all dead letters of a task with these lanes, as write() does."""
+        for batch in letters:
+            self.write(batch)
+        fault_point("letters-written", *lanes)

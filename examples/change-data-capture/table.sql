@@ -1,0 +1,1 @@
+CREATE TABLE customers (id text PRIMARY KEY, name text, city text);

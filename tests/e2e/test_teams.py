@@ -1,0 +1,329 @@
+"""No team can stop or starve another: a live operator with several namespaces, on a real API server.
+
+Nothing runs in a cluster: etcd, kube-apiserver, and the operator as a process, with kopf and the permissions of the
+chart. No controller creates pods: what matters here is which pipelines are reconciled, and when.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ackwright.render.names import MANAGED_BY, PIPELINE_LABEL, ROLE_LABEL
+from ackwright.render.workload import PROGRESS_PORT
+from chart.rendered import documents
+from chart.rendered import objects as rendered_objects
+from e2e.api_server import ApiServer
+from e2e.operator_process import OperatorProcess
+from e2e.pods import free_address
+from lab import binaries
+from lab.cluster import print_progress
+from waiting import wait_until
+
+Object = dict[str, Any]
+
+CRD = Path(__file__).parents[2] / "crds" / "deliverypipelines.ackwright.io.yaml"
+SYSTEM, OPERATOR = "ackwright-system", "ackwright-operator"
+NOBODY = "127.0.0.1:1"  # an address without a broker
+
+
+class Teams:
+    """An API server with namespaces of teams, and an operator that watches them."""
+
+    def __init__(self, api: ApiServer, teams: Sequence[str], values: Mapping[str, Any] | None = None) -> None:
+        self.api, self.teams = api, tuple(teams)
+        for namespace in (SYSTEM, *teams):
+            code, answer = api.request("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})
+            assert code in (201, 409), answer  # the operator's namespace is that of all tests
+        manifests = rendered_objects({"watchNamespaces": list(teams), **(values or {})})
+        for (kind, _), manifest in manifests.items():
+            if kind == "ServiceAccount":
+                code, answer = api.request("POST", f"/api/v1/namespaces/{SYSTEM}/serviceaccounts", manifest)
+                assert code in (201, 409), answer
+        self.roles = self._apply_roles(values or {})
+        deployment = manifests["Deployment", OPERATOR]["spec"]["template"]["spec"]["containers"][0]
+        settings = {e["name"]: e["value"] for e in deployment["env"]}
+        self.operator = OperatorProcess(api, SYSTEM, OPERATOR, deployment["args"], settings)
+
+    def _apply_roles(self, values: Mapping[str, Any]) -> list[Object]:
+        manifests = documents({"watchNamespaces": list(self.teams), **values})
+        roles = [o for o in manifests if o["kind"] in ("Role", "RoleBinding")]
+        applied = self.api.kubectl("apply", "-f", "-", stdin={"apiVersion": "v1", "kind": "List", "items": roles})
+        assert applied.returncode == 0, applied.stderr
+        return roles
+
+    def request(self, method: str, path: str, body: object = None) -> Any:
+        code, answer = self.api.request(method, path, body)
+        assert code in (200, 201, 202), answer
+        return answer
+
+    def path(self, namespace: str, name: str = "") -> str:
+        return f"/apis/ackwright.io/v1alpha1/namespaces/{namespace}/deliverypipelines{f'/{name}' if name else ''}"
+
+    def declare(self, namespace: str, name: str, servers: str = NOBODY, **spec: Any) -> None:
+        self.request(
+            "POST",
+            self.path(namespace),
+            {
+                "apiVersion": "ackwright.io/v1alpha1",
+                "kind": "DeliveryPipeline",
+                "metadata": {"name": name, "namespace": namespace},
+                "spec": {
+                    "guarantee": "exactly-once",
+                    "kafka": {"bootstrapServers": servers},
+                    "source": {"topics": ["in"]},
+                    "transform": {"sql": "SELECT key, value FROM source"},
+                    "sink": {"kafka": {"topic": "out"}},
+                    **spec,
+                },
+            },
+        )
+
+    def conditions(self, namespace: str, name: str) -> dict[str, str]:
+        status = self.request("GET", self.path(namespace, name)).get("status") or {}
+        return {c["type"]: f"{c['status']}/{c['reason']}: {c['message']}" for c in status.get("conditions", ())}
+
+    def generation(self, namespace: str, name: str) -> int:
+        """The generation that the operator has reconciled."""
+        status = self.request("GET", self.path(namespace, name)).get("status") or {}
+        return int(status.get("observedGeneration", 0))
+
+    def edit(self, namespace: str, name: str, seconds: int) -> int:
+        """Changes the interval of the trigger; returns the new generation."""
+        edit = {"spec": {"trigger": {"interval": f"{seconds}s"}}}
+        changed = self.request("PATCH", self.path(namespace, name), edit)
+        return int(changed["metadata"]["generation"])
+
+    def metric(self, name: str) -> dict[str, float]:
+        """The samples of a metric of the operator, by their labels as in the text."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.operator.port}/metrics", timeout=30) as answer:
+            text = answer.read().decode()
+        return {m[1] or "": float(m[2]) for m in re.finditer(rf"^{name}(?:{{(.*)}})? (\S+)$", text, re.MULTILINE)}
+
+    def answers(self, path: str) -> int:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.operator.port}{path}", timeout=30) as answer:
+                return int(answer.status)
+        except urllib.error.HTTPError as e:
+            return e.code
+        except OSError:
+            return 0
+
+    def is_reconciled(self, namespace: str, name: str) -> bool:
+        return self.generation(namespace, name) > 0
+
+    def reconcile_edit(self, namespace: str, name: str, seconds: int) -> None:
+        """Edits a pipeline and waits until the edit is reconciled."""
+        edited = self.edit(namespace, name, seconds)
+        wait_until(lambda: self.generation(namespace, name) == edited, f"edit of {namespace}/{name}")
+
+
+@pytest.fixture(scope="module")
+def api() -> Iterator[ApiServer]:
+    with ApiServer(binaries.api_server(print_progress)) as server:
+        server.install(CRD)
+        yield server
+
+
+@contextmanager
+def running(teams: Teams) -> Iterator[Teams]:
+    with teams.operator:
+        wait_until(lambda: teams.answers("/readyz") == 200, "the operator is ready")
+        yield teams
+
+
+def test_the_loss_of_namespaces_stops_no_other_team(api: ApiServer) -> None:
+    """Of three namespaces one is deleted and one loses its Role. The operator is restarted in this state."""
+    teams = Teams(api, ["healthy", "deleted", "unauthorized"])
+    with running(teams):
+        for namespace in teams.teams:
+            teams.declare(namespace, "p")
+        for namespace in teams.teams:
+            wait_until(lambda n=namespace: teams.is_reconciled(n, "p"), f"{namespace}/p is reconciled")  # type: ignore[misc]
+        teams.request("DELETE", teams.path("deleted", "p"))
+        # No controller removes what is in the namespace: the Role is removed by hand, and then the namespace itself.
+        for namespace in ("deleted", "unauthorized"):
+            for plural in ("roles", "rolebindings"):
+                path = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/{plural}/{OPERATOR}"
+                teams.request("DELETE", path)
+        remove_namespace(teams, "deleted")
+
+        expected = {'namespace="deleted"': 1.0, 'namespace="healthy"': 0.0, 'namespace="unauthorized"': 1.0}
+        wait_until(lambda: teams.metric("ackwright_namespace_lost") == expected, "both are reported as lost")
+        teams.reconcile_edit("healthy", "p", 2)
+        assert set(events(teams, "NamespaceLost")) == {"deleted", "unauthorized"}
+        assert "namespace unauthorized is lost" in teams.operator.log.read_text()
+
+        teams.operator.stop()
+        teams.operator.start()
+        wait_until(lambda: teams.answers("/readyz") == 200, "a new operator is ready although namespaces are lost")
+        teams.reconcile_edit("healthy", "p", 3)
+        assert teams.answers("/healthz") == 200
+
+        teams.edit("unauthorized", "p", 4)
+        roles = [r for r in teams.roles if r["metadata"]["namespace"] == "unauthorized"]
+        applied = api.kubectl("apply", "-f", "-", stdin={"apiVersion": "v1", "kind": "List", "items": roles})
+        assert applied.returncode == 0, applied.stderr
+        back = {'namespace="deleted"': 1.0, 'namespace="healthy"': 0.0, 'namespace="unauthorized"': 0.0}
+        wait_until(lambda: teams.metric("ackwright_namespace_lost") == back, "one is back")
+        wait_until(lambda: teams.generation("unauthorized", "p") == 2, "the edit meanwhile is reconciled")
+
+
+def test_a_team_cannot_take_the_group_of_another(api: ApiServer) -> None:
+    """The older pipeline owns a group. One in another namespace, with the group of a team's next pipeline, does not."""
+    teams = Teams(api, ["victim", "squatter"])
+    with running(teams):
+        teams.declare("squatter", "p", source={"topics": ["in"], "groupId": "victim.p"})
+        wait_until(lambda: "InvalidSpec" in str(teams.conditions("squatter", "p")), "it is refused")
+        refusal = " ".join(teams.conditions("squatter", "p").values())
+        assert "spec.source.groupId = 'victim.p': must begin with squatter., the namespace and a dot" in refusal
+        teams.declare("victim", "p")
+        wait_until(lambda: "BrokersUnreachable" in str(teams.conditions("victim", "p")), "victim/p is reconciled")
+        assert "GroupInUse" not in str(teams.conditions("victim", "p"))
+    teams.operator.environment["ACKWRIGHT_ALLOW_ANY_GROUP"] = "true"
+    with running(teams):  # the control: without the rule the older one owns the group
+        wait_until(lambda: "GroupInUse" in str(teams.conditions("victim", "p")), "the group belongs to the older one")
+        assert "squatter" not in str(teams.conditions("victim", "p"))
+
+
+def test_rules_of_the_platform_are_enforced(api: ApiServer) -> None:
+    """Pipelines in the operator's namespace, and connections to clusters that the platform does not list."""
+    with socket.create_server(("127.0.0.1", 0)) as forbidden:
+        forbidden.settimeout(0.1)
+        address = f"127.0.0.1:{forbidden.getsockname()[1]}"
+        settings = {"settings": {"ALLOWED_SERVERS": NOBODY}}
+        teams = Teams(api, ["listed"], {"watchNamespaces": ["listed", SYSTEM], **settings})
+        with running(teams):
+            teams.declare("listed", "elsewhere", address)
+            teams.declare("listed", "allowed")
+            teams.declare(SYSTEM, "p")
+            for namespace, name, part in (
+                ("listed", "elsewhere", f"{address} is not among the clusters that the platform allows"),
+                (SYSTEM, "p", "is the operator's own namespace"),
+            ):
+                wait_until(lambda p=part, n=namespace, m=name: p in str(teams.conditions(n, m)), part)  # type: ignore[misc]
+            wait_until(lambda: "BrokersUnreachable" in str(teams.conditions("listed", "allowed")), "one is allowed")
+            with pytest.raises(TimeoutError):
+                forbidden.accept()
+        teams.operator.environment["ACKWRIGHT_ALLOWED_SERVERS"] = ""
+        forbidden.settimeout(120)
+        with running(teams):
+            forbidden.accept()[0].close()  # the control: without the rule the operator connects
+
+
+def test_dead_brokers_of_one_team_do_not_delay_the_edits_of_another(api: ApiServer) -> None:
+    """Forty brokers accept connections and never answer, which each take a worker for 8 s."""
+    teams = Teams(api, ["busy", "calm"])
+    with dead_brokers(40) as addresses, running(teams):
+        teams.declare("calm", "p")
+        wait_until(lambda: teams.is_reconciled("calm", "p"), "calm/p is reconciled")
+        for i, address in enumerate(addresses):
+            teams.declare("busy", f"p-{i}", address)
+        wait_until(lambda: teams.metric("ackwright_worklist")[""] > 20, "the other team keeps the operator busy")
+        seconds = []
+        for interval in range(2, 7):
+            started = time.monotonic()
+            teams.reconcile_edit("calm", "p", interval)
+            seconds.append(time.monotonic() - started)
+        print(f"edits beside 40 dead brokers: {', '.join(f'{s:.1f}' for s in seconds)} s")
+        assert teams.answers("/healthz") == 200
+        assert max(seconds) < 30, "a dead broker takes 8 s of a worker, and forty of them 40 s of eight workers"
+
+
+def test_drivers_that_never_end_their_answer_do_not_delay_the_edits_of_another_team(api: ApiServer) -> None:
+    """Sixty pipelines whose drivers send an endless answer, byte by byte."""
+    teams = Teams(api, ["hostile", "quiet"])
+    with dripping_drivers() as address, running(teams):
+        teams.declare("quiet", "p")
+        wait_until(lambda: teams.is_reconciled("quiet", "p"), "quiet/p is reconciled")
+        for i in range(60):
+            teams.declare("hostile", f"p-{i}")
+            create_driver(teams, "hostile", f"p-{i}", address)
+        wait_until(lambda: teams.metric("ackwright_worklist")[""] > 8, "more drivers are read than there are workers")
+        seconds = []
+        for interval in range(2, 7):
+            started = time.monotonic()
+            teams.reconcile_edit("quiet", "p", interval)
+            seconds.append(time.monotonic() - started)
+        print(f"edits beside 60 drivers that drip: {', '.join(f'{s:.1f}' for s in seconds)} s")
+        assert teams.answers("/healthz") == 200
+        assert max(seconds) < 30
+
+
+def create_driver(teams: Teams, namespace: str, pipeline: str, address: str) -> None:
+    """Creates the pod of a driver that runs at this IP address."""
+    labels = {
+        "app.kubernetes.io/managed-by": MANAGED_BY,
+        PIPELINE_LABEL: pipeline,
+        ROLE_LABEL: "driver",
+    }
+    path = f"/api/v1/namespaces/{namespace}/pods"
+    container = {"name": "driver", "image": "none"}
+    pod = {
+        "metadata": {"name": f"{pipeline}-0", "labels": labels},
+        "spec": {"nodeName": "node-1", "containers": [container]},
+    }
+    teams.request("POST", path, pod)
+    status = {"phase": "Running", "podIP": address, "podIPs": [{"ip": address}]}
+    teams.request("PATCH", f"{path}/{pipeline}-0/status", {"status": status})
+
+
+@contextmanager
+def dripping_drivers() -> Iterator[str]:
+    """An IP address at which each request for the progress gets one byte after the other, forever."""
+    ended = threading.Event()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            with suppress(OSError):
+                while not ended.wait(0.5):
+                    self.wfile.write(b" ")
+
+        def log_message(self, format: str, *args: Any) -> None:
+            return
+
+    address = free_address()
+    server = ThreadingHTTPServer((address, PROGRESS_PORT), Handler)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield address
+    finally:
+        ended.set()
+        server.shutdown()
+        server.server_close()
+
+
+@contextmanager
+def dead_brokers(number: int) -> Iterator[list[str]]:
+    """Addresses that accept connections and never answer."""
+    with ExitStack() as stack:
+        listeners = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(number)]
+        yield [f"127.0.0.1:{listener.getsockname()[1]}" for listener in listeners]
+
+
+def remove_namespace(teams: Teams, name: str) -> None:
+    """Deletes a namespace as its controller would: it is empty, so only its finalizer is left."""
+    teams.request("DELETE", f"/api/v1/namespaces/{name}")
+    namespace = teams.request("GET", f"/api/v1/namespaces/{name}")
+    namespace["spec"]["finalizers"] = []
+    teams.request("PUT", f"/api/v1/namespaces/{name}/finalize", namespace)
+
+
+def events(teams: Teams, reason: str) -> list[str]:
+    """The namespaces that the operator's own Events with this reason name."""
+    items = teams.request("GET", f"/api/v1/namespaces/{SYSTEM}/events")["items"]
+    return [m[1] for e in items if e["reason"] == reason and (m := re.match(r"namespace (\S+)", e["message"]))]

@@ -1,0 +1,103 @@
+"""Pipelines with malformed records into a sink outside Kafka, whose dead letters are in a topic."""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
+
+from ackwright.local.kafka import EmbeddedKafka
+from ackwright_stream.admin_client import AdminClient
+from integration.support import delta_stores, files_stores, iceberg_stores
+from integration.support.letter_pipelines import PARTITIONS, SQL, Letter, LetterPipeline, letter_of, source_of
+from integration.support.pipelines import Record, create_topics, document, job_of, read
+
+SINKS = ("delta", "iceberg", "files")
+Rows = Callable[[], Sequence[Mapping[str, Any]]]
+
+
+@dataclass
+class OutsidePipeline(LetterPipeline):
+    """The same into a table or files."""
+
+    rows: Rows
+
+    def records(self) -> list[Record]:
+        """The records of the dead-letter topic."""
+        return read(self.servers, self.letter_topic)
+
+    def letters(self) -> Counter[Letter]:
+        """The dead letters, of each key the last one: those that compaction keeps."""
+        last = {record.key: record for record in self.records()}
+        return Counter(self._letter(record) for record in last.values())
+
+    def _letter(self, record: Record) -> Letter:
+        (key,) = (value for name, value in record.headers if name == "ackwright.dead-letter.key")
+        others = tuple(h for h in record.headers if h[0] != "ackwright.dead-letter.key")
+        plain = Record(record.topic, record.partition, record.offset, key, record.value, others)
+        letter = letter_of(plain, self.source, self.spec.group)
+        assert record.key == f"{self.spec.group}/{self.source}-{letter.partition}@{letter.offset}".encode()
+        return letter
+
+    def most_copies(self) -> int:
+        """How often the record is in the topic that is there most often."""
+        return max(Counter(record.key for record in self.records()).values())
+
+    def output(self) -> Counter[bytes | None]:
+        return Counter(row["value"].encode() for row in self.rows())
+
+    def configure_letter_topic(self, name: str, value: str) -> None:
+        """Changes a setting of the dead-letter topic."""
+        change = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+        resource = ConfigResource(ResourceType.TOPIC, self.letter_topic, incremental_configs=[change])
+        (done,) = AdminClient({"bootstrap.servers": self.servers}).incremental_alter_configs([resource]).values()
+        done.result(30)
+
+
+def outside_pipeline(
+    kafka: EmbeddedKafka,
+    directory: Path,
+    sink: str,
+    guarantee: str,
+    *,
+    max_fraction: float = 0.5,
+    transform: dict[str, Any] | None = None,
+    **more: Any,
+) -> OutsidePipeline:
+    """A pipeline to a sink of this name in a directory, with a compacted dead-letter topic."""
+    servers, name = kafka.bootstrap_servers, f"outside-{uuid.uuid4().hex[:8]}"
+    create_topics(servers, f"{name}-in", partitions=PARTITIONS)
+    topic = NewTopic(f"{name}-letters", PARTITIONS + 1, 3, config={"cleanup.policy": "compact"})
+    for created in AdminClient({"bootstrap.servers": servers}).create_topics([topic]).values():
+        created.result(30)
+    create_topics(servers, topic.topic)  # waits until all brokers know it
+    declared, rows = _sink(sink, directory)
+    letters = {"topic": topic.topic, "maxFraction": max_fraction}
+    described = document(servers, name, guarantee, f"{name}-in", "not-used", **more)
+    described["spec"] |= {
+        "source": source_of(f"{name}-in"),
+        "transform": transform or {"sql": SQL},
+        "sink": {sink: {**declared, "deadLetter": letters}},
+    }
+    spec = job_of(described, directory, secrets=str(directory))
+    return OutsidePipeline(servers, directory, spec, PARTITIONS, sink, topic.topic, rows)
+
+
+def _sink(name: str, directory: Path) -> tuple[dict[str, Any], Rows]:
+    """The fields of the sink in a directory, and a reader of its rows."""
+    match name:
+        case "delta":
+            path = directory / "table"
+            return {"path": str(path), "createTable": True}, delta_stores.Table(path).rows
+        case "files":
+            path = directory / "files"
+            return {"path": str(path)}, files_stores.Files(path).rows
+        case _:
+            table = iceberg_stores.Table(directory / "warehouse")
+            catalog = {"uri": table.uri, "warehouse": table.warehouse}
+            return {"catalog": catalog, "table": table.name, "createTable": True}, table.rows

@@ -1,0 +1,39 @@
+"""`make pictures`: draws the pictures of docs/images whose source is code."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from pictures import charts, losses, overview
+from pictures.svg import Picture
+
+ROOT = Path(__file__).resolve().parents[1]
+PLACE = ROOT / "docs" / "images"
+FIGURES = ROOT / "docs" / "figures"
+
+
+def pictures() -> tuple[Picture, ...]:
+    """All of them."""
+    return (*overview.pictures(), *losses.pictures(), *charts.pictures(FIGURES))
+
+
+def files() -> Mapping[str, str]:
+    """The content of each file, by its name."""
+    return {f"{picture.name}.svg": picture.svg() for picture in pictures()}
+
+
+def main() -> int:
+    """Writes the files, and removes those that no code draws any more."""
+    PLACE.mkdir(exist_ok=True)
+    for file in PLACE.glob("*.svg"):
+        file.unlink()
+    for name, content in files().items():
+        (PLACE / name).write_text(content)
+        print(f"docs/images/{name}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
