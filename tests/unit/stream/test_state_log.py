@@ -10,7 +10,7 @@ from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Reason
 from ackwright_stream.state_log import open_directory
 from minimal_job import minimal_job
-from unit.stream.test_decisions import DECISION
+from unit.stream.decided import DECISION
 
 JOB = minimal_job()
 
