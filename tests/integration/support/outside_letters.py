@@ -55,7 +55,8 @@ class OutsidePipeline(LetterPipeline):
         """Changes a setting of the dead-letter topic."""
         change = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
         resource = ConfigResource(ResourceType.TOPIC, self.letter_topic, incremental_configs=[change])
-        (done,) = AdminClient({"bootstrap.servers": self.servers}).incremental_alter_configs([resource]).values()
+        admin = AdminClient({"bootstrap.servers": self.servers})
+        (done,) = admin.incremental_alter_configs([resource]).values()
         done.result(30)
 
 
@@ -73,7 +74,8 @@ def outside_pipeline(
     servers, name = kafka.bootstrap_servers, f"outside-{uuid.uuid4().hex[:8]}"
     create_topics(servers, f"{name}-in", partitions=PARTITIONS)
     topic = NewTopic(f"{name}-letters", PARTITIONS + 1, 3, config={"cleanup.policy": "compact"})
-    for created in AdminClient({"bootstrap.servers": servers}).create_topics([topic]).values():
+    admin = AdminClient({"bootstrap.servers": servers})  # its futures fail when it is destroyed
+    for created in admin.create_topics([topic]).values():
         created.result(30)
     create_topics(servers, topic.topic)  # waits until all brokers know it
     declared, rows = _sink(sink, directory)
