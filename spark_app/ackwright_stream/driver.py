@@ -230,7 +230,7 @@ def check(job: JobSpec) -> Cluster:
     if job.source.dead_letter_fraction is not None and not sink.takes_dead_letters:
         raise JobError(Reason.INVALID_SPEC, f"sink.{job.sink.kind} has no dead letters; set source.onMalformed: skip")
     if job.state is not None and sink.decisions is None:
-        raise JobError(Reason.INVALID_SPEC, f"sink.{job.sink.kind} takes no stateful pipeline; use sink.kafka")
+        raise JobError(Reason.INVALID_SPEC, f"sink.{job.sink.kind} takes no stateful pipeline; choose another sink")
     cluster.check(sink.topics)
     sink.check()
     return cluster
