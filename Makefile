@@ -100,7 +100,6 @@ simulator: setup  ## the delivery simulator: compares it with its model, builds 
 	@mkdir -p docs/images && cd simulator && SCREENSHOTS=$(CURDIR)/docs/images npm run --silent test:page
 
 console: setup  ## the page of ackwright console: builds it, and checks it in Chromium (needs Node 20)
-	@PYTHONPATH=tests $(RUN)/python -m unit.console.recorded
 	@cd console && npm ci --silent && npm run --silent build
 	@cp build/console/index.html operator/ackwright/console/page.html
 	@mkdir -p docs/images && cd console && SCREENSHOTS=$(CURDIR)/docs/images npm run --silent test:page

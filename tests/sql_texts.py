@@ -217,6 +217,18 @@ REFUSED_OUTPUTS: tuple[tuple[str, str], ...] = (
 )
 
 
+# A stateful transform of the job, which the spec does not offer yet.
+COUNTS_WITH_MARKS = """
+    SELECT name AS key, concat_ws(' ', count(*), first(mark)) AS value
+    FROM (
+        SELECT concat(CAST(key AS STRING), '/', CAST(split(CAST(value AS STRING), ':')[1] AS INT) DIV 100) AS name,
+               rand() AS mark
+        FROM source
+    )
+    GROUP BY name
+"""
+
+
 def mutations(number: int, seed: int) -> Iterator[str]:
     """Accepted texts with a word removed, repeated, exchanged with its neighbour, misspelt, or of another text."""
     rng = random.Random(seed)

@@ -3,7 +3,7 @@
 // SCREENSHOTS a directory for a picture of each view.
 
 import assert from "node:assert/strict";
-import { spawn } from "node:child_process";
+import { execFileSync, spawn } from "node:child_process";
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { tmpdir } from "node:os";
@@ -14,7 +14,6 @@ import { fileURLToPath } from "node:url";
 import { chromium } from "playwright-core";
 
 const COMMAND = process.env.ACKWRIGHT ?? fileURLToPath(new URL("../../.venv/bin/ackwright", import.meta.url));
-const RECORDED = fileURLToPath(new URL("state.json", import.meta.url));
 const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 const OPTIONS = [
   "--no-sandbox",
@@ -30,7 +29,13 @@ const DETAIL = "#/pipeline/finance/ledger";
 const VIEWS = { list: "#/", detail: DETAIL, delivering: "#/pipeline/ops/delayed-flights", plan: "#/plan/ops/delayed-flights" };
 const FIRST_PAINT_MS = 1000;
 
+const PYTHON = join(dirname(COMMAND), "python");
+const ENVIRONMENT = {
+  ...process.env,
+  PYTHONPATH: ["operator", "spark_app", "tests"].map((name) => join(ROOT, name)).concat(process.env.PYTHONPATH ?? []).join(delimiter),
+};
 const directory = mkdtempSync(join(tmpdir(), "ackwright-console-"));
+const RECORDED = join(directory, "state.json");
 const children = [];
 let browser;
 let recorded;
@@ -47,19 +52,16 @@ async function serve(state) {
   return { url: value, stop: () => (process_.kill("SIGINT"), ended) };
 }
 
-/** Starts the activity of a demo (tests/unit/console/live.py). kill: adds a kill; stop: ends the demo. */
+/** Starts the activity of a demo (tests/unit/console/live.py). kill: adds a kill; report: a driver's; stop: ends it. */
 async function demo() {
-  const path = ["operator", "spark_app", "tests"].map((name) => join(ROOT, name)).concat(process.env.PYTHONPATH ?? []);
-  const process_ = spawn(join(dirname(COMMAND), "python"), ["-m", "unit.console.live"], {
-    stdio: ["pipe", "pipe", "inherit"],
-    env: { ...process.env, PYTHONPATH: path.join(delimiter) },
-  });
+  const process_ = spawn(PYTHON, ["-m", "unit.console.live"], { stdio: ["pipe", "pipe", "inherit"], env: ENVIRONMENT });
   children.push(process_);
   const ended = new Promise((resolve) => process_.on("exit", resolve));
   const { value } = await createInterface({ input: process_.stdout })[Symbol.asyncIterator]().next();
   return {
     url: value,
     kill: (text) => process_.stdin.write(`${text}\n`),
+    report: (driver) => process_.stdin.write(`${driver}\n`),
     stop: () => (process_.stdin.end(), ended),
   };
 }
@@ -83,6 +85,7 @@ before(async () => {
     args: OPTIONS,
     timeout: 180_000,
   });
+  execFileSync(PYTHON, ["-m", "unit.console.recorded", RECORDED], { env: ENVIRONMENT });
   recorded = await serve(RECORDED);
   large = await serve(withPipelines(1000));
 });

@@ -76,7 +76,8 @@ class Driver:
                 cluster = checked.result()
                 registry.for_driver(self._job, cluster).prepare(output)
                 start.ended(StartPart.CHECKS)
-                self._run_queries(spark, cluster, headers=transform.needs_headers(output))
+                headers = self._job.state is not None or transform.needs_headers(output)
+                self._run_queries(spark, cluster, headers=headers)
             finally:
                 spark.stop()
 
@@ -161,7 +162,8 @@ class Driver:
                 self._size = query.size
             if self._stop.is_set() or not query.limit_has_grown:
                 return
-            owned = replace(owned, positions=query.positions)  # no task of it runs any more: nobody has to be fenced
+            # No task of it runs any more: nobody has to be fenced.
+            owned = replace(owned, positions=query.positions, decision=query.decision)
 
     def _end_or_continue(self, failed: QueryFailed) -> None:
         """Counts the failure. Raises the error that ends this driver, if another attempt cannot help."""
@@ -227,6 +229,8 @@ def check(job: JobSpec) -> Cluster:
         )
     if job.source.dead_letter_fraction is not None and not sink.takes_dead_letters:
         raise JobError(Reason.INVALID_SPEC, f"sink.{job.sink.kind} has no dead letters; set source.onMalformed: skip")
+    if job.state is not None and sink.decisions is None:
+        raise JobError(Reason.INVALID_SPEC, f"sink.{job.sink.kind} takes no stateful pipeline; choose another sink")
     cluster.check(sink.topics)
     sink.check()
     return cluster

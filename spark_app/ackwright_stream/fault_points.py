@@ -14,6 +14,10 @@ not know of it yet), before-advance and after-advance (at-least-once). In the ta
 With a sink of files a task also passes letters-written (its dead letters are durable, and no file is there), and
 file-created after the file of each of its lanes.
 
+A task of a stateful pipeline passes stored (its state and its rows are complete). Its driver then passes evaluated (of
+all tasks, and nothing is in a transaction), after-init, after-read, after-offsets, mid-produce, before-commit and
+after-commit.
+
 With a sink whose driver commits, a task passes mid-produce, then staged (its files are there, and in no commit), and
 then letters-written; the driver passes after-read, before-commit, after-commit, and claimed.
 """

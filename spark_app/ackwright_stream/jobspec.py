@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
@@ -32,6 +32,7 @@ from ackwright_stream.jobspec_values import (
     RULE_1,
     RULE_8,
     SAME_RELEASE,
+    STATE,
     WRITER,
     Cluster,
     Format,
@@ -64,6 +65,7 @@ __all__ = [
     "SinkSpec",
     "Source",
     "StandbyTimes",
+    "StateSettings",
     "Transform",
     "from_json",
     "register_sink",
@@ -117,6 +119,18 @@ class Transform:
 
 
 @dataclass(frozen=True)
+class StateSettings:
+    """How a stateful pipeline keeps its state."""
+
+    partitions: int  # of the state, for as long as it is kept
+    checkpoint: str  # directory of the state, on storage that every executor can write and that outlives the driver
+    output_mode: str  # append | update, as Spark's
+    event_time: str | None  # column of the view `source`; None: the query has no watermark, or sets it itself
+    watermark_delay: str | None  # how late a record may come, as Spark reads an interval; None without event_time
+    batch_bytes: int  # of the output of a batch, which the driver has in memory until it has committed it
+
+
+@dataclass(frozen=True)
 class StandbyTimes:
     """When a standby driver takes a silent owner for gone."""
 
@@ -153,6 +167,7 @@ class JobSpec:
     transform: Transform
     sink: SinkSpec
     slots: int  # tasks of a batch, at most; each has a separate transaction
+    state: StateSettings | None  # None: the transform is stateless
 
     # Settings of clients. librdkafka's names:
     producer: Mapping[str, str]  # of the producers of rows (exactly-once, at-most-once)
@@ -197,10 +212,27 @@ class JobSpec:
             for name, (value, why) in required.items()
             if settings.get(name) != value
         ]
+        problems += self._state_problems()
         if not re.fullmatch(r"[^\s;]*", self.identity):  # own positions would look like those of another program
             problems.append(f"identity: {self.identity!r} must have neither spaces nor semicolons ({RULE_8})")
         if problems:
             raise ValueError(f"jobspec breaks the protocol: {'; '.join(problems)}")
+
+    def _state_problems(self) -> Iterator[str]:
+        if self.state is None:
+            return
+        required = {**STATE, "spark.sql.shuffle.partitions": (str(self.state.partitions), "state.partitions")}
+        for name, (value, why) in required.items():
+            if self.spark.get(name) != value:
+                yield f"spark: {name} is {self.spark.get(name)!r} and must be {value!r} ({why})"
+        if self.guarantee is not Guarantee.EXACTLY_ONCE:
+            yield f"state: a stateful pipeline cannot be {self.guarantee}; only exactly-once is built"
+        if self.source.dead_letter_fraction is not None:
+            yield "source: a stateful pipeline has no dead letters"
+        if self.stream_options.get("asyncProgressTrackingEnabled", "false") != "false":
+            yield "stream_options: a decision has the text of Spark's log, which must not be written later"
+        if getattr(self.sink, "preserve_partition", False):
+            yield "sink: a stateful pipeline has no source partition to preserve"
 
     @property
     def transaction_timeout_ms(self) -> int:
@@ -242,6 +274,7 @@ def from_json(text: str) -> JobSpec:
                 "transform": Transform(**checked(Transform, data, "transform")),
                 "sink": sink_from_json(data),
                 "restart": Restart(**checked(Restart, data, "restart")),
+                "state": StateSettings(**checked(StateSettings, data, "state")) if data["state"] else None,
                 "standby": StandbyTimes(**checked(StandbyTimes, data, "standby")) if data["standby"] else None,
             }
         )

@@ -58,6 +58,7 @@ class KafkaPositions:
     """Positions as committed offsets of the pipeline's consumer group. Settings have librdkafka's names."""
 
     lanes_topic: str  # the compacted topic that records which lanes were initialised
+    decisions_topic: str | None  # the compacted topic of the decisions of stateful pipelines; None for stateless ones
     driver_transactional_id: str  # of the driver's own transactions
     slot_transactional_id_prefix: str  # a task's transactional.id is this and its number
     # Of earlier releases, whose drivers this release fences: a lane's was this and "<topic>-<partition>".

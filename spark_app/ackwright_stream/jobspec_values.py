@@ -40,6 +40,19 @@ RULE_1, RULE_8, RULE_9 = "docs/protocol.md#rule-1", "docs/protocol.md#rule-8", "
 READER: Required = {"isolation.level": ("read_committed", RULE_9), "enable.auto.commit": ("false", RULE_1)}
 MEMBER: Required = {"group.instance.id": (INSTANCE_ID, RULE_1), "enable.auto.commit": ("false", RULE_1)}
 WRITER: Required = {"acks": ("all", RULE_1), "enable.idempotence": ("true", RULE_1)}
+# What stateful pipelines require of Spark: an evaluation never overwrites the state of another one, and every
+# evaluation of a batch shows (docs/protocol.md#stateful-pipelines).
+_ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+_STATE_FILES = "state files have unique names and are written before the batch is decided"
+STATE: Required = {
+    "spark.sql.streaming.stateStore.providerClass": (_ROCKSDB, _STATE_FILES),
+    "spark.sql.streaming.stateStore.checkpointFormatVersion": ("2", _STATE_FILES),
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": ("true", _STATE_FILES),
+    # A driver that was replaced deletes by number, and may be ahead of the last decision.
+    "spark.sql.streaming.minBatchesToRetain": ("100", "the decided state is not deleted"),
+    "spark.speculation": ("false", "two copies of a task store two states of a partition"),
+    "spark.stage.maxConsecutiveAttempts": ("1", "a stage that runs again stores its state again"),
+}
 # A topic that a client creates has the brokers' default settings, for which no guarantee is computed.
 CREATES_NO_TOPICS: Required = {"allow.auto.create.topics": ("false", "a misspelt topic would get them")}
 

@@ -87,6 +87,7 @@ class Lanes:
         topic_ids: Mapping[str, str],
         *,
         ids_now: TopicIds | None = None,
+        batch: int | None = None,
     ) -> None:
         self.job = job
         self.sink = sink
@@ -94,6 +95,7 @@ class Lanes:
         self.driver = driver  # its number; a higher one is a newer driver
         self.topic_ids = topic_ids  # of the source topics, by name, as this driver read them
         self._ids_now = ids_now  # reads the ids; None: they are not compared again before a commit
+        self.batch = batch  # of a stateful pipeline: the last decided one; None before the first
 
     def current(self, lane: Lane, position: Position | None) -> Position | None:
         """The position as positions.current_position() has it. Raises JobError(TOPIC_REPLACED)."""
@@ -145,6 +147,40 @@ class Lanes:
             now = self._ids_now({lane.topic for lane in targets})
             for lane, position in targets.items():
                 positions.check_topic(lane, position, now[lane.topic])
+
+    def decide_batch(
+        self, starts: Mapping[Lane, int], targets: Mapping[Lane, int], rows: Rows, batch: int, decision: str
+    ) -> int:
+        """Moves all lanes of a stateful pipeline behind a batch, with its rows and its decision, in one step.
+
+        starts, targets: of every lane, also of those that do not move. Returns the number of rows. In the driver.
+        Raises JobError: the outcome may then be unknown, and this driver has to take the pipeline again.
+        """
+        if self.sink.decisions is None:
+            raise JobError(Reason.UNEXPECTED, "the sink takes no decisions; report this")
+        transaction = self.sink.decisions.open(list(starts), self.membership)
+        try:
+            for lane, position in self._checked(transaction.positions).items():
+                self._require_behind(lane, position, starts[lane])
+        except JobError:
+            transaction.release()
+            raise
+        fault_point("after-read", *starts)
+        positions_after = {lane: replace(self._position(lane, target), batch=batch) for lane, target in targets.items()}
+        records = transaction.commit(positions_after, self._of_current_topics(rows, positions_after), decision)
+        self.batch = batch
+        return records
+
+    def _require_behind(self, lane: Lane, position: Position | None, start: int) -> None:
+        """Raises JobError unless the lane is at `start`, behind the last decided batch, as this driver left it."""
+        if position is None or position.is_foreign:
+            _outcome(Range(lane, start, start), position, self.driver)  # raises
+        if position != self._position(lane, start):
+            raise JobError(
+                Reason.POSITION_CONFLICT,
+                f"lane {lane} has {position}, and this driver, {self.driver}, expects {self._position(lane, start)}; "
+                "it restarts from the last decision",
+            )
 
     def advance_all(self, targets: Mapping[Lane, int]) -> None:
         """Moves lanes forwards to the targets, in one step and without rows; a lane beyond its target stays.
@@ -212,4 +248,4 @@ class Lanes:
         return current
 
     def _position(self, lane: Lane, offset: int) -> Position:
-        return Position(offset, self.topic_ids.get(lane.topic, ""), self.driver, self.job.identity)
+        return Position(offset, self.topic_ids.get(lane.topic, ""), self.driver, self.job.identity, self.batch)

@@ -5,6 +5,7 @@ The steps are the same under every guarantee and for every sink, which makes a c
     1  join      the sink accepts no position of an older driver any more, nor of an earlier query of this one
     2  read      every position, once what older drivers had moved and not committed has ended
     3  check     everything, before anything is written: positions lost or moved, topics replaced, data expired
+       decide    of a stateful pipeline: the last decision is read, and has to agree with the positions (decisions.py)
     4  settle    every position is committed once with this driver's number, in one transaction. Lanes without a
                  position get their start and their record. Positions that another program set get their record as well
 
@@ -24,6 +25,7 @@ from functools import cache
 
 from ackwright_stream import delivery, positions, topic_ids
 from ackwright_stream.cluster import Cluster, Topology
+from ackwright_stream.decisions import Decision, last_decision
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import JobSpec, Reason
 from ackwright_stream.lanes import Lanes
@@ -43,6 +45,7 @@ class Ownership:
     positions: Mapping[Lane, int]
     expired: int  # offsets that were gone before they were read, and are counted as lost
     lanes: Lanes
+    decision: Decision | None = None  # of a stateful pipeline: the last one, behind which the positions are
 
     @property
     def driver(self) -> int:
@@ -66,6 +69,8 @@ def take(job: JobSpec, cluster: Cluster, sink: Sink, previous: int | None = None
     membership = sink.join(topology.lanes)
     lanes = Lanes(job, sink, membership, previous or 0, topology.topic_ids, ids_now=topic_ids.reader(job))
     starts = _check(lanes, cluster, sink.read(topology.lanes))
+    decision = last_decision(sink.decisions.last(), starts.current) if job.state and sink.decisions else None
+    lanes.batch = decision.batch if decision else None
     if previous is None:
         lanes.driver = 1 + starts.last_driver
     elif starts.last_driver > previous:
@@ -73,7 +78,7 @@ def take(job: JobSpec, cluster: Cluster, sink: Sink, previous: int | None = None
     # All older tasks are fenced, so what became of the old topic's records is in the output.
     output_ends = sink.output_ends() if starts.restarted else None
     lanes.settle(starts.offsets, starts.to_record, output_ends, starts.restarted, starts.accepted)
-    return Ownership(starts.offsets, starts.expired, lanes)
+    return Ownership(starts.offsets, starts.expired, lanes, decision)
 
 
 def add(owned: Ownership, starts: Mapping[Lane, int]) -> Mapping[Lane, int]:
@@ -136,6 +141,7 @@ class _Starts:
     """The result of step 3: all that step 4 needs."""
 
     offsets: Mapping[Lane, int]  # where each lane resumes
+    current: Mapping[Lane, Position | None]  # the positions, those of an orderly stop included
     to_record: frozenset[Lane]  # lanes that need a record
     restarted: frozenset[str]  # topics that were recreated and whose loss is accepted
     expired: int  # offsets that were gone before they were read
@@ -158,7 +164,7 @@ def _check(lanes: Lanes, cluster: Cluster, positions_read: Mapping[Lane, Positio
     if not all(p and p.driver for p in current.values()):
         numbers.append(recorded().driver)
     to_record = _to_record(lanes, current, recorded)
-    return _Starts(offsets, to_record, restarted, expired, max(numbers, default=0), accepted)
+    return _Starts(offsets, current, to_record, restarted, expired, max(numbers, default=0), accepted)
 
 
 def _require_own(lanes: Lanes, committed: Mapping[Lane, Position | None], recorded: _Recorded) -> str | None:

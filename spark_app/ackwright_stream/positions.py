@@ -44,6 +44,7 @@ class Position:
     topic_id: str = ""
     driver: int = 0  # number of the driver that committed it; 0 if another program did
     pipeline: str = ""  # identity of the pipeline that committed it (JobSpec.identity); "" if it is nobody's now
+    batch: int | None = None  # of a stateful pipeline: the last decided batch; None before the first, and of others
 
     @property
     def is_foreign(self) -> bool:

@@ -6,7 +6,8 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
@@ -16,6 +17,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 from ackwright_stream import checkpoint, delivery, ownership, source, transform
 from ackwright_stream.cluster import Cluster
+from ackwright_stream.decisions import Decision, fingerprint
 from ackwright_stream.delivery import dead_letters
 from ackwright_stream.delivery.batch import Batch, BatchResult, Output
 from ackwright_stream.delivery.batch_size import BatchSize
@@ -26,7 +28,7 @@ from ackwright_stream.jobspec import JobSpec, Reason
 from ackwright_stream.ownership import Ownership
 from ackwright_stream.positions import Lane, Range
 from ackwright_stream.progress import Progress
-from ackwright_stream.ranges import tasks
+from ackwright_stream.ranges import of_stateful, tasks
 from ackwright_stream.refused_rows import locate
 from ackwright_stream.reports import StartPart, State
 from ackwright_stream.sinks.base import Sink
@@ -36,6 +38,8 @@ from ackwright_stream.spark_internals.execution import (
     reads_out_of_range,
     running_execution,
 )
+from ackwright_stream.spark_internals.state import CheckpointFiles
+from ackwright_stream.state_log import StateChain, open_directory
 
 _POLL_S = 0.25
 log = logging.getLogger(__name__)
@@ -72,7 +76,8 @@ class QueryFailed(Exception):
 class Query:
     """Runs once.
 
-    Spark's checkpoint is a fresh directory that is deleted afterwards: the positions alone say where to resume.
+    Spark's checkpoint is a fresh directory that is deleted afterwards: the positions alone say where to resume. That of
+    a stateful pipeline remains, and the last decision says what in it counts.
     """
 
     def __init__(
@@ -100,6 +105,7 @@ class Query:
         self._letters = dead_letters.Window()
         self._delivered = -1  # the last batch
         self._observed = -1  # the last batch whose observed metrics were counted
+        self._chain: StateChain | None = None  # of a stateful pipeline, once it runs
 
     def run(self) -> None:
         """Returns when the query was drained (stop is set), is complete (a bounded run), or can run with larger batches
@@ -127,6 +133,11 @@ class Query:
         return self._positions
 
     @property
+    def decision(self) -> Decision | None:
+        """The last decision of a stateful pipeline."""
+        return self._chain.last if self._chain else self._owned.decision
+
+    @property
     def limit_has_grown(self) -> bool:
         """Whether another query may have larger batches than this one."""
         return self.size is not None and self._limit is not None and self.size.limit > self._limit
@@ -138,8 +149,10 @@ class Query:
         return QueryFailed(error, healthy_s, batch_abandoned=self._batch_abandoned, limit_reduced=limit_reduced)
 
     def _run_to_its_end(self) -> None:
-        with checkpoint.throwaway(checkpoint.parent(self._job.checkpoint)) as place:
-            query = self._start(place)
+        lanes = self._owned.lanes
+        columns = sink_columns(self._spark, self._read(), self._job, lanes.sink)
+        with self._checkpoint() as place:
+            query = self._start(place, self._delivery.attach(columns, lanes))
             try:
                 self._watch(query)
             finally:
@@ -147,9 +160,21 @@ class Query:
                 self._count_observed(query)
                 self._letters.close()
 
-    def _start(self, place: str) -> StreamingQuery:
-        lanes = self._owned.lanes
-        output = self._delivery.attach(sink_columns(self._spark, self._read(), self._job, lanes.sink), lanes)
+    @contextmanager
+    def _checkpoint(self) -> Iterator[str]:
+        """The directory of Spark's checkpoint."""
+        state = self._job.state
+        if state is None:
+            with checkpoint.throwaway(checkpoint.parent(self._job.checkpoint)) as place:
+                yield place
+            return
+        files, last = CheckpointFiles(self._spark, state.checkpoint), self._owned.decision
+        identifier = fingerprint(self._job, state)
+        directory = open_directory(self._job, files, identifier, last)
+        self._chain = StateChain(directory, identifier, last, self._positions)
+        yield f"{state.checkpoint}/{directory.name}"
+
+    def _start(self, place: str, output: Output) -> StreamingQuery:
         self._metrics = output.metrics
         writer = (
             output.rows.writeStream.foreachBatch(lambda rows, number: self._process(rows, number, output))
@@ -157,6 +182,8 @@ class Query:
             .options(**self._job.stream_options)
             .queryName(self._job.name)
         )
+        if self._job.state is not None:
+            writer = writer.outputMode(self._job.state.output_mode)
         if self._job.available_now:
             return writer.trigger(availableNow=True).start()
         return writer.trigger(processingTime=f"{self._job.trigger_interval_ms} milliseconds").start()
@@ -204,8 +231,9 @@ class Query:
 
     def _deliver(self, rows: DataFrame, number: int, output: Output) -> None:
         started = time.monotonic()
-        execution = running_execution(rows, self._spark.streams.active[0])  # start() may not have returned yet
-        batch_tasks = tasks(execution)
+        query = self._spark.streams.active[0]  # start() may not have returned yet
+        execution = running_execution(rows, query)
+        batch_tasks = tasks(execution) if self._chain is None else of_stateful(execution)
         ranges = tuple(r for task in batch_tasks for r in task.ranges)
         ranges_known = time.monotonic()
         self._progress.start.ended(StartPart.QUERY)
@@ -214,12 +242,10 @@ class Query:
         lanes = self._owned.lanes
         letters = self._letters if self._job.source.dead_letter_fraction is not None else None
         try:
-            # Spark runs a query's first batch also when there are no new records. It has no tasks.
-            result = (
-                self._delivery.deliver(Batch(rows, execution, batch_tasks, output.metrics, letters), lanes)
-                if ranges
-                else BatchResult({})
-            )
+            # Spark runs a query's first batch also when there are no new records. It has no tasks. A batch without
+            # records moves the watermark of a stateful query, and is decided.
+            batch = Batch(rows, execution, batch_tasks, output.metrics, letters, number, query, self._chain)
+            result = self._delivery.deliver(batch, lanes) if ranges or self._chain else BatchResult({})
         except Exception as e:
             error, offsets = cause(e), sum(r.until - r.start for r in ranges)
             if self.size and error.reason is Reason.TRANSACTION_TIMED_OUT:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Reason
 from ackwright_stream.positions import Lane, Range, Task
-from ackwright_stream.spark_internals.execution import Execution, task_inputs
+from ackwright_stream.spark_internals.execution import Execution, source_ranges, task_inputs
 
 
 def tasks(execution: Execution) -> tuple[Task, ...]:
@@ -28,3 +28,17 @@ def tasks(execution: Execution) -> tuple[Task, ...]:
             "a source partition is split over several ranges; remove minPartitions and maxRecordsPerPartition",
         )
     return of_batch
+
+
+def of_stateful(execution: Execution) -> tuple[Task, ...]:
+    """The ranges of a batch whose rows are shuffled, as one task; none without records.
+
+    Raises JobError(UNEXPECTED) if a lane is split over several ranges.
+    """
+    ranges = tuple(Range(Lane(o.topic, o.partition), o.start, o.until) for o in source_ranges(execution))
+    if len({r.lane for r in ranges}) != len(ranges):
+        raise JobError(
+            Reason.UNEXPECTED,
+            "a source partition is split over several ranges; remove minPartitions and maxRecordsPerPartition",
+        )
+    return (Task(0, ranges, tuple(range(len(ranges)))),) if ranges else ()

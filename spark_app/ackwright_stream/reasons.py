@@ -39,6 +39,7 @@ class Reason(StrEnum):
     POSITION_CONFLICT = "PositionConflict"
     TRANSACTION_TIMED_OUT = "TransactionTimedOut"
     POSITIONS_MOVED = "PositionsMoved"
+    STATE_LOST = "StateLost"
     TOPIC_REPLACED = "TopicReplaced"
     CLUSTER_REPLACED = "ClusterReplaced"
     TOPIC_MISSING = "TopicMissing"
@@ -129,6 +130,15 @@ REASONS: Mapping[Reason, Consequences] = {
     Reason.POSITIONS_MOVED: Consequences(
         ExitCode.HALTED,
         "find out what moved the positions; to continue from them, accept them with ackwright accept-positions",
+        permanent=True,
+        driver_decides=True,
+        excuses_batch=True,
+        breaks_guarantee=True,
+    ),
+    Reason.STATE_LOST: Consequences(
+        ExitCode.HALTED,
+        "restore state.checkpoint from a complete copy; without one, recreate the pipeline with another source.groupId "
+        "and an empty state.checkpoint",
         permanent=True,
         driver_decides=True,
         excuses_batch=True,

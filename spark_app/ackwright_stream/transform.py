@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ackwright_stream import source
 from ackwright_stream.errors import JobError
-from ackwright_stream.jobspec import REFUSED_FUNCTIONS, JobSpec, Reason, Transform
+from ackwright_stream.jobspec import REFUSED_FUNCTIONS, JobSpec, Reason, StateSettings, Transform
 from ackwright_stream.spark_internals import logical_plan
 from ackwright_stream.spark_internals.session import drop_functions, silence_analysis_log
 
@@ -70,6 +70,10 @@ _SQL_WORDS = {
 _TIME = frozenset({"CurrentTimestamp", "CurrentDate", "CurrentTime", "LocalTimestamp", "Now", "CurrentBatchTimestamp"})
 
 
+# Steps that keep state, and those that Spark needs for them.
+_STATEFUL = frozenset({"Aggregate", "Deduplicate", "DeduplicateWithinWatermark", "EventTimeWatermark", "Distinct"})
+
+
 def apply_transform(spark: SparkSession, raw: DataFrame, job: JobSpec, keep: source.Keep | None = None) -> DataFrame:
     """The output of the job's transform, from the columns of Spark's Kafka source, as a stream or a batch.
 
@@ -79,20 +83,34 @@ def apply_transform(spark: SparkSession, raw: DataFrame, job: JobSpec, keep: sou
     NOT_STATELESS.
     """
     records = source.parse(raw, job.source, registry=job.schema_registry, keep=keep)
-    return run_transform(spark, records, job.transform)
+    return run_transform(spark, records, job.transform, job.state)
 
 
-def run_transform(spark: SparkSession, records: DataFrame, transform: Transform) -> DataFrame:
-    """The output of a transform on the records of the view `source`.
+def run_transform(
+    spark: SparkSession, records: DataFrame, transform: Transform, state: StateSettings | None = None
+) -> DataFrame:
+    """The output of a transform on the records of the view `source`. state: None if it has to be stateless.
 
     Raises JobError: INVALID_TRANSFORM, NOT_STATELESS.
     """
+    if state is not None and state.event_time and state.watermark_delay:
+        records = _with_watermark(records, state.event_time, state.watermark_delay)
     silence_analysis_log()  # the user gets one sentence, and the error itself is chained
     output = _sql(spark, records, transform.sql) if transform.sql is not None else _python(records, transform)
     if output.isStreaming != records.isStreaming:
         raise JobError(Reason.INVALID_TRANSFORM, f"the transform does not read the view {VIEW!r}; select FROM {VIEW}")
-    check_stateless(output)
+    if state is None:
+        check_stateless(output)
+    else:
+        check_stateful(output)
     return output
+
+
+def _with_watermark(records: DataFrame, column: str, delay: str) -> DataFrame:
+    try:
+        return records.withWatermark(column, delay)
+    except PySparkException as e:
+        raise _invalid("source.eventTime", e) from e
 
 
 def _sql(spark: SparkSession, records: DataFrame, sql: str) -> DataFrame:
@@ -171,6 +189,21 @@ def check_stateless(output: DataFrame) -> None:
             raise _stateful("a subquery")
         if step.inputs and step.name not in _STATELESS:
             raise _stateful(_SQL_WORDS.get(step.name, step.name))
+
+
+def check_stateful(output: DataFrame) -> None:
+    """Raises JobError(INVALID_TRANSFORM) unless the steps are those of a stateful pipeline, with one at least."""
+    steps = [step for step in logical_plan.steps(output) if step.inputs]
+    for step in steps:
+        if step.has_subquery or step.name not in _STATELESS | _STATEFUL:
+            construct = "a subquery" if step.has_subquery else _SQL_WORDS.get(step.name, step.name)
+            raise JobError(
+                Reason.INVALID_TRANSFORM,
+                f"the transform uses {construct}, which is not built for stateful pipelines; they take GROUP BY, "
+                "dropDuplicates and what treats each record on its own",
+            )
+    if not any(step.name in _STATEFUL - {"EventTimeWatermark"} for step in steps):
+        raise JobError(Reason.INVALID_TRANSFORM, "the transform keeps no state, although state is set; remove state")
 
 
 def _stateful(construct: str) -> JobError:

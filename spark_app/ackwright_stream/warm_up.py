@@ -38,6 +38,8 @@ def warm_up(spark: SparkSession, job: JobSpec, cluster: Cluster, sink: Sink, *, 
 
     Failures are logged: the query would report them, too.
     """
+    if job.state is not None:  # it would run on state that is thrown away, and load none of the decided state
+        return
     started = time.monotonic()
     try:
         topology = cluster.topology()

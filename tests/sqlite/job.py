@@ -76,6 +76,7 @@ class SqliteSink:
     spark_writer = None
     takes_dead_letters = False
     staging = None
+    decisions = None
 
     def __init__(self, job: JobSpec) -> None:
         self.spec = job.sink_of(SqliteSpec)

@@ -95,6 +95,8 @@ class Connections:
             finally:
                 with self._lock:
                     self._in_use[key] -= 1
+                    if not self._in_use[key]:
+                        del self._in_use[key]
         with self._lock:
             self._failed_in_a_row.pop(key, None)
 

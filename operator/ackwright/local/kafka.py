@@ -254,7 +254,9 @@ class EmbeddedKafka:
             arguments += ["--add-scram", user]
         argv = ["java", *_FORMAT_FLAGS, "-cp", self._classpath, "kafka.tools.StorageTool", *arguments]
         try:
-            completed = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+            completed = subprocess.run(
+                argv, env=_environment(), capture_output=True, text=True, timeout=60, check=False
+            )
         except FileNotFoundError:
             raise AckwrightError(Reason.UNEXPECTED, _JAVA_IS_MISSING) from None
         if completed.returncode:
@@ -275,7 +277,9 @@ class EmbeddedKafka:
         if self._watch is None:
             raise RuntimeError("the cluster is not started")
         with self._log(node).open("ab") as log:
-            return self._watch.start(self._command(node), stdout=log, stderr=subprocess.STDOUT, cwd=self.directory)
+            return self._watch.start(
+                self._command(node), env=_environment(), stdout=log, stderr=subprocess.STDOUT, cwd=self.directory
+            )
 
     def exit_cause(self, node: int) -> str:
         """Why a broker has ended: a port in use, or the last error in its log."""
@@ -309,6 +313,15 @@ class EmbeddedKafka:
             wait_for(transactions_available, "the transaction coordinator answers", START_TIMEOUT)
         finally:
             consumer.close()
+
+
+def _environment() -> dict[str, str]:
+    """The environment of a broker.
+
+    Without the options of a job's JVM that this process has set: a broker with Spark's class archive ends when it is to
+    create its own.
+    """
+    return {name: value for name, value in os.environ.items() if name != "JDK_JAVA_OPTIONS"}
 
 
 def _class_archive() -> tuple[str, ...]:

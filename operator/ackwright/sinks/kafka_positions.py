@@ -27,6 +27,7 @@ def to_job(group: str, *, own_cluster: bool = False) -> KafkaPositions:
     """What the jobspec says of the positions of a group. own_cluster: whether it is not the source's."""
     return KafkaPositions(
         lanes_topic=LANES_TOPIC,
+        decisions_topic=None,
         driver_transactional_id=group,
         slot_transactional_id_prefix=f"{group}/slots/",
         lane_transactional_id_prefix=f"{group}/",

@@ -8,11 +8,14 @@ from ackwright_stream.delivery.at_least_once import AtLeastOnce
 from ackwright_stream.delivery.at_most_once import AtMostOnce
 from ackwright_stream.delivery.batch import Delivery
 from ackwright_stream.delivery.exactly_once import ExactlyOnce
+from ackwright_stream.delivery.stateful import Stateful
 from ackwright_stream.jobspec import Guarantee, JobSpec
 
 
 def for_job(job: JobSpec) -> Delivery:
     """The code of the declared guarantee."""
+    if job.state is not None:
+        return Stateful(job, job.state)
     match job.guarantee:
         case Guarantee.EXACTLY_ONCE:
             return ExactlyOnce(job)

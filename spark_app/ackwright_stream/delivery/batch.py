@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
 from pyspark.sql import DataFrame
+from pyspark.sql.streaming import StreamingQuery
 
 from ackwright_stream.delivery import dead_letters
 from ackwright_stream.delivery.dead_letters import Counts, Window
@@ -27,6 +28,7 @@ from ackwright_stream.reports import Failure
 from ackwright_stream.sinks.base import Membership, Rows, Sink, Staged, StagedRows
 from ackwright_stream.spark_internals.arrow import spark_schema
 from ackwright_stream.spark_internals.execution import Execution, merged
+from ackwright_stream.state_log import StateChain
 from ackwright_stream.task_input import require_complete_input
 from ackwright_stream.worker_state import STATE
 
@@ -78,6 +80,10 @@ class Batch:
     tasks: tuple[Task, ...]  # by the number of the task
     metrics: str | None = None  # as Output.metrics
     letters: Window | None = None  # of its query; None: the pipeline has no dead letters
+    number: int = 0  # Spark's, of a query
+    # Of a stateful pipeline; None: it is stateless.
+    query: StreamingQuery | None = None
+    chain: StateChain | None = None  # of the query
 
     @property
     def ranges(self) -> tuple[Range, ...]:

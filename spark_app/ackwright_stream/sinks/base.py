@@ -98,6 +98,41 @@ class Staging(Protocol):
         ...
 
 
+class BatchTransaction(Protocol):
+    """All lanes of a stateful pipeline, read, for one commit or one release. Either ends it."""
+
+    @property
+    def positions(self) -> Mapping[Lane, Position | None]:
+        """As Transaction.positions."""
+        ...
+
+    def commit(self, positions: Mapping[Lane, Position], rows: Rows, decision: str) -> int:
+        """Writes the rows and the decision and moves the positions, all or nothing; returns the number of rows.
+
+        Raises JobError as Transaction.commit() does.
+        """
+        ...
+
+    def release(self) -> None:
+        """Ends the transaction without a change."""
+        ...
+
+
+class Decisions(Protocol):
+    """The decisions of a stateful pipeline, in the driver. Each is committed together with its batch's output."""
+
+    def last(self) -> str | None:
+        """The last decision of the pipeline; None if there is none.
+
+        Waits for a transaction of this pipeline that has not ended. Raises JobError.
+        """
+        ...
+
+    def open(self, lanes: Sequence[Lane], membership: Membership) -> BatchTransaction:
+        """As Sink.open(), for all lanes of the pipeline."""
+        ...
+
+
 class SparkWriter(Protocol):
     """Spark's own writer for a store, for a guarantee that writes a whole batch before it moves positions."""
 
@@ -173,6 +208,11 @@ class Sink(Protocol):
 
         With it open() is called in the driver alone, and write() never.
         """
+        ...
+
+    @property
+    def decisions(self) -> Decisions | None:
+        """Where decisions are; None: the sink takes no stateful pipeline, and it is refused when the driver starts."""
         ...
 
     def check(self, rows: DataFrame | None = None) -> None:

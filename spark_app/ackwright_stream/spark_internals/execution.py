@@ -91,6 +91,22 @@ def task_inputs(execution: Execution) -> list[tuple[NumberedRange, ...]]:
     return [tuple(NumberedRange(i, ranges[i]) for i in numbers) for numbers in tasks]
 
 
+def source_ranges(execution: Execution) -> list[OffsetRange]:
+    """What a batch reads of its source, whatever stands between source and output; none without records.
+
+    A transform that uses the source several times reads the same ranges each time. Raises JobError(UNEXPECTED) if it
+    does not.
+    """
+    leaves = execution.java.executedPlan().collectLeaves()
+    scans = [scan for scan in map(leaves.apply, range(leaves.size())) if _is_stream(scan)]
+    of_scans = [_ranges_in(_ranges_alone(scan.inputPartitions())) for scan in scans]
+    if any(sorted(ranges) != sorted(of_scans[0]) for ranges in of_scans):
+        raise JobError(Reason.UNEXPECTED, "the uses of the source in one batch read different records; report this")
+    if scans and len(of_scans[0]) != scans[0].inputPartitions().size():
+        raise _unknown_form(str(scans[0].inputPartitions().toString()))
+    return of_scans[0] if of_scans else []
+
+
 def merged(frame: DataFrame, tasks: int) -> DataFrame:
     """The frame with at most this many tasks, each of which runs several partitions of the source one after the other.
 
@@ -104,19 +120,30 @@ def _offset_ranges(scan: Any, source: Any) -> list[OffsetRange]:
 
     The text of all partitions is one call across the gateway; a call for each of 256 partitions would take 0.2 s.
     """
-    is_stream = scan.getClass().getSimpleName() == "MicroBatchScanExec"
+    is_stream = _is_stream(scan)
     if is_stream:
         text = _ranges_alone(scan.inputPartitions())
     else:  # a frame that is derived from foreachBatch's
         text = " ".join(str(partition.inputPartitions().toString()) for partition in source.partitions())
-    ranges = [OffsetRange(m[1], int(m[2]), int(m[3]), int(m[4])) for m in _RANGE_TEXT.finditer(text)]
+    ranges = _ranges_in(text)
     if len(ranges) != source.getNumPartitions():
-        form = (str(scan.inputPartitions().toString()) if is_stream else text)[:200]
-        raise JobError(
-            Reason.UNEXPECTED,
-            f"Spark's offset ranges have an unknown form ({form}); this Spark version is not supported",
-        )
+        raise _unknown_form(str(scan.inputPartitions().toString()) if is_stream else text)
     return ranges
+
+
+def _is_stream(scan: Any) -> bool:
+    return bool(scan.getClass().getSimpleName() == "MicroBatchScanExec")
+
+
+def _ranges_in(text: str) -> list[OffsetRange]:
+    return [OffsetRange(m[1], int(m[2]), int(m[3]), int(m[4])) for m in _RANGE_TEXT.finditer(text)]
+
+
+def _unknown_form(form: str) -> JobError:
+    return JobError(
+        Reason.UNEXPECTED,
+        f"Spark's offset ranges have an unknown form ({form[:200]}); this Spark version is not supported",
+    )
 
 
 def _ranges_alone(partitions: Any) -> str:

@@ -143,3 +143,9 @@ def test_the_secure_listener_takes_the_right_password_only() -> None:
         wait_until(
             lambda: bool(refused.poll(0.1) or "_AUTHENTICATION" in errors), "the broker refuses the password", 30
         )
+
+
+def test_options_of_a_jobs_jvm_do_not_reach_brokers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JDK_JAVA_OPTIONS", "-XX:NoSuchOption")
+    with EmbeddedKafka(brokers=1) as kafka:
+        assert kafka.broker(1).alive

@@ -238,8 +238,9 @@ def test_the_operator_takes_a_rotated_password_and_closes_the_old_connection(
     assert connections.credentials(pipeline) not in (first, None)
     assert secrets.asked > asked
 
+    rotate(guarded, "bob", FIRST)
+    secure(guarded, tmp_path, "bob", FIRST)
     secrets.version += 1
-    (tmp_path / "secrets" / "kafka-user" / "note").write_text("unused: only the content differs")
     now[0] += 130
     use_connection(pipeline)
     assert old & threads_of_librdkafka(), "the control: the old connection is still there"

@@ -50,13 +50,13 @@ def test_what_is_refused(options: list[str], message: str, capsys: pytest.Captur
     assert message in capsys.readouterr().err
 
 
-def test_it_serves_until_it_is_interrupted(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_serves_until_it_is_interrupted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def interrupt() -> None:
         wait_until(lambda: any(thread.name == "console" for thread in threading.enumerate()), "the server runs")
         os.kill(os.getpid(), signal.SIGINT)
 
     threading.Thread(target=interrupt).start()
-    assert main.invoke(["console", "--state", str(recorded.FILE)]) == ExitCode.OK
+    assert main.invoke(["console", "--state", str(recorded.write(tmp_path))]) == ExitCode.OK
     url, title = capsys.readouterr().out.splitlines()
     assert url.startswith("http://127.0.0.1:")
     assert title.startswith("state.json, recorded from a cluster of the tests")

@@ -1,12 +1,14 @@
 """An activity as that of `ackwright demo`, for the tests in a browser: `python -m unit.console.live` serves it.
 
-It prints the address of the page. For each line on its standard input it adds a kill, and it ends with its input.
+It prints the address of the page. For each line on its standard input it adds a kill, or, for a number, a report of the
+driver with that number. It ends with its input.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from ackwright.console.activity import Activity, LocalSource
 from ackwright.console.server import Server
 from ackwright.local.demo import pipelines
 from ackwright_stream.jobspec import Guarantee
+from unit.console import recorded
 
 RECORDS = 60_000
 _STARTED_AT = 1_795_262_400.0  # seconds since the epoch
@@ -51,8 +54,13 @@ def main() -> None:
     activity = demo()
     with Server(LocalSource(activity), "token") as server:
         print(server.url, flush=True)
-        for line in sys.stdin:
-            activity.kill(line.strip())
+        name = pipelines.output_name(Guarantee.AT_LEAST_ONCE)
+        for line in map(str.strip, sys.stdin):
+            if line.isdecimal():
+                report = recorded.progress("demo", name, pipelines.SOURCE)
+                activity.report(replace(report, driver=int(line)))
+            else:
+                activity.kill(line)
         activity.end(("guarantee", "lost", "held"), [("exactly-once", "0", "held")])
 
 

@@ -1,12 +1,13 @@
 """The recorded state of the console's tests: pipelines in every state that the operator writes, with their details.
 
 The resources are those of deploy/argocd/testdata, which a test compares with the operator. `python -m
-unit.console.recorded` writes console/test/state.json, for the tests in a browser.
+unit.console.recorded FILE` writes the state, for the tests in a browser.
 """
 
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,6 @@ from ackwright_stream.jobspec import Guarantee
 from ackwright_stream.reports import ProgressReport, State
 
 ROOT = Path(__file__).parents[3]
-FILE = ROOT / "console" / "test" / "state.json"
 _TESTDATA = ROOT / "deploy" / "argocd" / "testdata"
 AT = "2026-11-21T12:01:20Z"
 
@@ -177,10 +177,12 @@ def state() -> dict[str, Any]:
     }
 
 
-def text() -> str:
-    """The content of the file."""
-    return json.dumps(state(), indent=1, ensure_ascii=False) + "\n"
+def write(directory: Path) -> Path:
+    """Writes the state into a directory, and returns the file."""
+    file = directory / "state.json"
+    file.write_text(json.dumps(state()))
+    return file
 
 
 if __name__ == "__main__":
-    FILE.write_text(text())
+    Path(sys.argv[1]).write_text(json.dumps(state()))

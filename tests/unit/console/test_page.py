@@ -8,7 +8,6 @@ from pathlib import Path
 
 import remedies
 from ackwright.console import server
-from unit.console import recorded
 
 ROOT = Path(__file__).parents[3]
 FRONT_END = ROOT / "console"
@@ -46,10 +45,6 @@ def test_the_page_needs_no_other_file() -> None:
 
 def test_the_lock_file_names_no_registry() -> None:
     assert '"resolved"' not in (FRONT_END / "package-lock.json").read_text()
-
-
-def test_the_recorded_state_of_the_browser_tests_is_current() -> None:
-    assert recorded.FILE.read_text() == recorded.text(), "run make console"
 
 
 def test_the_remedies_are_those_of_the_page() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
 from typing import Any
@@ -24,27 +24,36 @@ YAML = {"Content-Type": "application/yaml"}
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    with Server(RecordedSource(recorded.FILE), TOKEN) as running:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with Server(RecordedSource(recorded.write(tmp_path_factory.mktemp("state"))), TOKEN) as running:
         yield running
 
 
 def send(
-    server: Server, path: str, method: str = "GET", body: bytes | None = None, **headers: str
+    server: Server,
+    path: str,
+    method: str = "GET",
+    body: bytes | None = None,
+    headers: Mapping[str, str] | None = None,
 ) -> tuple[HTTPResponse, bytes]:
     """Sends a request for a path behind the token; for one that begins with / the path itself."""
     url = urlsplit(server.url)
     connection = HTTPConnection(str(url.hostname), url.port, timeout=30)
-    fields = {name.replace("_", "-"): value for name, value in headers.items()}
-    connection.request(method, path if path.startswith("/") else url.path + path, body, fields)
+    connection.request(method, path if path.startswith("/") else url.path + path, body, headers or {})
     answer = connection.getresponse()
     content = answer.read()
     connection.close()
     return answer, content
 
 
-def read(server: Server, path: str, *more: Any, **headers: Any) -> Any:
-    answer, content = send(server, path, *more, **headers)
+def read(server: Server, path: str) -> Any:
+    answer, content = send(server, path)
+    assert answer.status == 200, content
+    return json.loads(content)
+
+
+def plan(server: Server, path: str, text: bytes) -> Any:
+    answer, content = send(server, path, "POST", text, YAML)
     assert answer.status == 200, content
     return json.loads(content)
 
@@ -79,15 +88,15 @@ def test_all_pipelines_and_one(server: Server) -> None:
 
 def test_an_unchanged_answer_is_not_sent_again(server: Server) -> None:
     answer, _ = send(server, "api/state")
-    again, content = send(server, "api/state", If_None_Match=answer.headers["ETag"])
+    again, content = send(server, "api/state", headers={"If-None-Match": answer.headers["ETag"]})
     assert (again.status, content) == (304, b"")
 
 
 def test_a_text_is_planned(server: Server) -> None:
     text = read(server, "api/pipeline?namespace=ops&name=delayed-flights")["yaml"].encode()
     path = "api/plan?namespace=ops&name=delayed-flights"
-    assert read(server, path, "POST", text, **YAML)["edit"]["takes"] is None
-    assert read(server, "api/plan", "POST", b"a: b", **YAML)["errors"]
+    assert plan(server, path, text)["edit"]["takes"] is None
+    assert plan(server, "api/plan", b"a: b")["errors"]
 
 
 PLAN, REBOUND = "api/plan", "http://rebound.example"
@@ -107,8 +116,8 @@ PLAN, REBOUND = "api/plan", "http://rebound.example"
         (404, "api/activity?after=x", {}),
     ],
 )
-def test_a_request_that_is_refused(server: Server, status: int, path: str, headers: dict[str, Any]) -> None:
-    assert send(server, path, **headers)[0].status == status
+def test_a_request_that_is_refused(server: Server, status: int, path: str, headers: dict[str, str]) -> None:
+    assert send(server, path, headers=headers)[0].status == status
 
 
 @pytest.mark.parametrize(
@@ -124,7 +133,7 @@ def test_a_request_that_is_refused(server: Server, status: int, path: str, heade
 def test_a_text_that_is_refused(
     server: Server, status: int, path: str, body: bytes | None, headers: dict[str, str]
 ) -> None:
-    assert send(server, path, "POST", body, **headers)[0].status == status
+    assert send(server, path, "POST", body, headers)[0].status == status
 
 
 def test_nothing_can_be_deleted(server: Server) -> None:
@@ -133,9 +142,9 @@ def test_nothing_can_be_deleted(server: Server) -> None:
 
 def test_control_the_right_host_and_origin_are_accepted(server: Server) -> None:
     origin = server.url.removesuffix(f"/{TOKEN}/")
-    assert send(server, "api/state", Origin=origin)[0].status == 200
+    assert send(server, "api/state", headers={"Origin": origin})[0].status == 200
     port = urlsplit(server.url).port
-    assert send(server, "api/state", Host=f"localhost:{port}")[0].status == 200
+    assert send(server, "api/state", headers={"Host": f"localhost:{port}"})[0].status == 200
 
 
 def test_it_listens_on_loopback_only(server: Server) -> None:
@@ -144,7 +153,7 @@ def test_it_listens_on_loopback_only(server: Server) -> None:
 
 def test_a_port_in_use_is_an_error(server: Server) -> None:
     with pytest.raises(OSError, match="in use"):
-        Server(RecordedSource(recorded.FILE), TOKEN, urlsplit(server.url).port or 0)
+        Server(Counting(), TOKEN, urlsplit(server.url).port or 0)
 
 
 class Counting:

@@ -103,6 +103,7 @@ def _kafka(d: Document) -> Document:
         "preserve_partition": data["sink.preservePartition"] == "true",
         "positions": {
             "lanes_topic": commit["lanes topic"],
+            "decisions_topic": None,
             "driver_transactional_id": commit["transactional.id"],
             "slot_transactional_id_prefix": commit["transactional.id of a slot"].removesuffix("<number>"),
             "lane_transactional_id_prefix": commit["transactional.id of a lane"].removesuffix("<topic>-<partition>"),
@@ -226,6 +227,7 @@ PRINTED: Mapping[str, Callable[[Document], Any]] = {
     "transform": _transform,
     "sink": _sink,
     "slots": lambda d: int(_commit("slots")(d)),
+    "state": lambda _: None,  # no spec has a stateful transform
     "producer": lambda d: values(d["producer"]),
     "positions_consumer": lambda d: values(d["positionsConsumer"]),
     "topic_consumer": lambda d: values(d["topicConsumer"]),

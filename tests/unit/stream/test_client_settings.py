@@ -23,7 +23,7 @@ from ackwright_stream.jobspec import Cluster, Guarantee, JobSpec, KafkaSink
 from ackwright_stream.lanes import Lanes
 from ackwright_stream.ownership import Ownership
 from ackwright_stream.positions import Lane
-from ackwright_stream.sinks.kafka import handles, lane_records, membership, sink, spark_kafka, transactions
+from ackwright_stream.sinks.kafka import compacted, handles, lane_records, membership, sink, spark_kafka, transactions
 from minimal_job import NOBODY, minimal_job, with_positions
 from unit.render.pipelines import MINIMAL, declared
 
@@ -72,14 +72,14 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> Recorder:
     recorder = Recorder()
     for module, kind in (
         (connection, "Consumer"),
-        (lane_records, "Consumer"),
+        (compacted, "Consumer"),
         (audit_kafka, "Consumer"),
         (membership, "Consumer"),
         (sink, "Consumer"),
         (sink, "Producer"),
         (transactions, "Handle"),
         (connection, "AdminClient"),
-        (lane_records, "AdminClient"),
+        (compacted, "AdminClient"),
     ):
         monkeypatch.setattr(module, kind, recorder.of(kind))
     monkeypatch.setattr(handles.Handles, "prepare", lambda *_: None)
@@ -158,7 +158,7 @@ def test_readers_of_the_job_and_of_the_audit(
         ("AdminClient", expected(spec, {}, error_cb=errors.append)),
     ]
     recorded.created.clear()
-    for module in (lane_records, audit_kafka):
+    for module in (compacted, audit_kafka):
         monkeypatch.setattr(module, "Consumer", _refusing(recorded))
     with pytest.raises(Refused):
         lane_records.records(spec)
@@ -173,7 +173,7 @@ def test_readers_of_the_job_and_of_the_audit(
     with pytest.raises(Refused):
         view.lane_starts()
     with pytest.raises(Refused):
-        lane_records._hides(spec, 0, 0, 1, 0.0)
+        compacted._hides(spec, TopicPartition("ackwright-lanes", 0, 0), 1, lambda message: False, 0.0)
     assert [settings for _, settings in recorded.created] == [
         expected(spec, spec.topic_consumer),
         expected(spec, spec.positions_consumer),
@@ -232,13 +232,10 @@ def test_sparks_query(monkeypatch: pytest.MonkeyPatch, bounded: bool) -> None:
             return call
 
     written = Output(cast(DataFrame, SimpleNamespace(writeStream=Writer())))
-    monkeypatch.setattr(query, "sink_columns", lambda *_: None)
     owned = Ownership({}, 0, cast(Lanes, SimpleNamespace(sink=None)))
     nothing: Any = None
     subject = query.Query(nothing, spec, owned, nothing, nothing)
-    monkeypatch.setattr(subject, "_read", lambda: None)
-    monkeypatch.setattr(subject, "_delivery", SimpleNamespace(attach=lambda *_: written))
-    subject._start("place")
+    subject._start("place", written)
     assert (calls["option"], calls["queryName"]) == (("checkpointLocation", "place"), (spec.name,))
     assert calls["options"] == (spec.stream_options or ())
     assert calls["trigger"] == ({"availableNow": True} if bounded else {"processingTime": "1000 milliseconds"})

@@ -48,6 +48,7 @@ def driver_with(
         restart=Restart(initial_ms=1, max_ms=1, forgive_after_ms=60_000, max_attempts=3),
         guarantee=guarantee,
         group="g",
+        state=None,
         slots=2,
         standby=standby,
         source=minimal_job(guarantee).source,
@@ -167,7 +168,11 @@ def sized(run: Any, *sizes: BatchSize) -> tuple[Any, list[BatchSize]]:
         sizes_used.append(size)
         after = left.pop(0)
         return SimpleNamespace(
-            run=lambda: run(len(left)), size=after, limit_has_grown=after.limit > size.limit, positions=owned.positions
+            run=lambda: run(len(left)),
+            size=after,
+            limit_has_grown=after.limit > size.limit,
+            positions=owned.positions,
+            decision=None,
         )
 
     return query, sizes_used

@@ -56,6 +56,8 @@ def read(*answers: Answer | int, timeout: float = 5.0) -> Position | None:
 def test_metadata_goes_there_and_back() -> None:
     position = Position(42, "q1Sh-9_xQwS", 7, "an-identity")
     assert offsets.to_position(offsets.to_offset(JOB, LANE, position, LANES)) == position
+    stateful = replace(position, batch=12)
+    assert offsets.to_position(offsets.to_offset(JOB, LANE, stateful, LANES)) == stateful
 
 
 @pytest.mark.parametrize("identity", ["an identity", "an;identity", "an-identity\n"])

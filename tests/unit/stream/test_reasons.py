@@ -22,22 +22,24 @@ FLAGS = {
     "permanent": {
         *("InvalidSpec", "InvalidTransform", "NotStateless", "MalformedRecord", "DataExpired", "PositionLost"),
         *("PositionsMoved", "TopicReplaced", "GroupInUse", "BrokersUnsupported", "Superseded", "RowRefused"),
-        *("FileUnreadable", "ClusterReplaced", "TooManyDeadLetters"),
+        *("FileUnreadable", "ClusterReplaced", "TooManyDeadLetters", "StateLost"),
     },
     "driver_decides": {
         *("PositionConflict", "PositionLost", "PositionsMoved", "Superseded", "TopicReplaced", "TransactionTimedOut"),
         *("AuthenticationFailed", "AuthorizationFailed", "SinkLoginRefused", "TableUnsuitable", "RowRefused"),
-        *("ClusterReplaced", "TooManyDeadLetters"),
+        *("ClusterReplaced", "TooManyDeadLetters", "StateLost"),
     },
     "blames_batch": {"BatchFailed", "MalformedRecord", "RowRefused", "Unexpected"},
     "excuses_batch": {
         *("Superseded", "PositionConflict", "PositionLost", "PositionsMoved", "TopicReplaced", "TransactionTimedOut"),
         *("BrokersUnreachable", "AuthenticationFailed", "AuthorizationFailed"),
-        *("SinkUnreachable", "SinkLoginRefused", "TableUnsuitable", "ClusterReplaced"),
+        *("SinkUnreachable", "SinkLoginRefused", "TableUnsuitable", "ClusterReplaced", "StateLost"),
         *("RegistryUnreachable", "RegistryLoginRefused", "SchemaIncompatible"),
     },
     "of_schemas": {"RegistryUnreachable", "RegistryLoginRefused", "SchemaNotFound", "SchemaIncompatible"},
-    "breaks_guarantee": {"DataExpired", "PositionLost", "PositionsMoved", "TopicReplaced", "ClusterReplaced"},
+    "breaks_guarantee": {
+        *("DataExpired", "PositionLost", "PositionsMoved", "TopicReplaced", "ClusterReplaced", "StateLost"),
+    },
     "of_connection": {"BrokersUnreachable", "AuthenticationFailed"},
 }
 EXIT_CODES = {
@@ -45,7 +47,7 @@ EXIT_CODES = {
     ExitCode.INVALID: {"FileUnreadable", "InvalidSpec", "InvalidTransform", "NotStateless"},
     ExitCode.HALTED: {
         *("MalformedRecord", "DataExpired", "PositionLost", "PositionsMoved", "TopicReplaced", "GroupInUse"),
-        *("RowRefused", "ClusterReplaced", "TooManyDeadLetters"),
+        *("RowRefused", "ClusterReplaced", "TooManyDeadLetters", "StateLost"),
     },
     ExitCode.UNAVAILABLE: {
         *("SinkUnreachable", "SinkLoginRefused", "TableUnsuitable"),

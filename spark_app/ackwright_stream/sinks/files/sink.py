@@ -49,6 +49,7 @@ class FilesStore:
     spark_writer = None
     takes_dead_letters = True
     staging = None
+    decisions = None
     compares = True  # False in a control: generations are not compared
 
     def __init__(self, job: JobSpec) -> None:

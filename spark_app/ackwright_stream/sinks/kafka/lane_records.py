@@ -9,22 +9,16 @@ the driver's transactions, together with the positions (driver_transactions.py).
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Mapping
 from typing import Any
 
-from confluent_kafka import Consumer, IsolationLevel, KafkaError, Message, TopicPartition
-from confluent_kafka.admin import OffsetSpec
+from confluent_kafka import Message
 
-from ackwright_stream.admin_client import AdminClient
-from ackwright_stream.cluster import list_offsets
-from ackwright_stream.connection import calling, repeated, settings, translate
-from ackwright_stream.errors import JobError
-from ackwright_stream.jobspec import JobSpec, KafkaSink, Reason
+from ackwright_stream.jobspec import JobSpec, KafkaSink
 from ackwright_stream.positions import Lane, Position
 from ackwright_stream.sinks.base import Records
+from ackwright_stream.sinks.kafka import compacted
 
-_POLL_S = 0.5
 _DRIVER = "@driver"
 _ACCEPTED = "@accepted"
 
@@ -32,83 +26,17 @@ _ACCEPTED = "@accepted"
 def records(job: JobSpec) -> Records:
     """The records of this pipeline. Raises JobError.
 
-    Reads as a read_committed reader, but up to the end that a read_uncommitted one sees: another pipeline's open
-    transaction hides what follows it, and a lane whose record is overlooked would start again. It waits for the end of
-    such a transaction only if one of the hidden records is this pipeline's.
-
-    The consumer looks up a group's coordinator, although it joins no group and commits nothing. It uses the pipeline's
-    own group, which the job may read anyway: a group of another name would be one more permission, whose lack shows
-    only if the refusal comes before the end.
+    As compacted.read_to_end(): a lane whose record is overlooked would start again.
     """
-    sink = job.sink_of(KafkaSink)
-    consumer = Consumer(settings(sink.brokers(job.cluster), job.topic_consumer))
-    lanes_topic = sink.positions.lanes_topic
-    timeout = job.operation_timeout_ms / 1000
-    try:
-        ends = _ends_of(job, lanes_topic, consumer, timeout)
-        reading = {partition for partition, end in ends.items() if end > 0}
-        consumer.assign([TopicPartition(lanes_topic, partition, 0) for partition in reading])
-        read = Records()
-        deadline = time.monotonic() + timeout
-        while reading:
-            if time.monotonic() > deadline:
-                raise JobError(
-                    Reason.BROKERS_UNREACHABLE,
-                    f"{lanes_topic} could not be read to its end within {timeout:.0f} s; an open transaction of "
-                    "another pipeline may hide this pipeline's records: try again",
-                )
-            message = consumer.poll(_POLL_S)
-            if message is None:
-                continue
-            if not message.error():
-                _apply(read, job.group, message)
-            elif message.error().code() != KafkaError._PARTITION_EOF:
-                raise translate(message.error(), "reading the lanes topic")
-            elif not _hides(job, message.partition(), message.offset(), ends[message.partition()], deadline):
-                reading.discard(message.partition())
-        return read
-    finally:
-        consumer.close()
-
-
-def _hides(job: JobSpec, partition: int, start: int, end: int, deadline: float) -> bool:
-    """Whether records of this pipeline, committed or not, are between two offsets of the lanes topic.
-
-    Also if they cannot be read by the deadline (time.monotonic())."""
-    if start >= end:
-        return False
-    sink = job.sink_of(KafkaSink)
-    consumer = Consumer(settings(sink.brokers(job.cluster), job.topic_consumer, sink.positions.uncommitted_reads))
-    try:
-        consumer.assign([TopicPartition(sink.positions.lanes_topic, partition, start)])
-        while time.monotonic() < deadline:
-            message = consumer.poll(_POLL_S)
-            if message is None:
-                continue
-            if not message.error():
-                if _group_and_name(message)[0] == job.group:
-                    return True
-            elif message.error().code() != KafkaError._PARTITION_EOF:
-                raise translate(message.error(), "reading the lanes topic")
-            elif message.offset() >= end:
-                return False
-        return True
-    finally:
-        consumer.close()
-
-
-def _ends_of(job: JobSpec, topic: str, consumer: Consumer, timeout: float) -> dict[int, int]:
-    """The end of each partition, open transactions included."""
-    metadata = calling(f"describing {topic}", lambda: consumer.list_topics(topic, timeout))
-    latest = {TopicPartition(topic, partition): OffsetSpec.latest() for partition in metadata.topics[topic].partitions}
-
-    def read(timeout_once: float) -> dict[Lane, int]:
-        # Referenced until the answers are here: a collected client never answers.
-        admin = AdminClient(settings(job.sink_of(KafkaSink).brokers(job.cluster)))
-        return list_offsets(admin, latest, IsolationLevel.READ_UNCOMMITTED, timeout_once)
-
-    ends = repeated(f"reading the end of {topic}", timeout, read)
-    return {lane.partition: end for lane, end in ends.items()}
+    read = Records()
+    lanes_topic = job.sink_of(KafkaSink).positions.lanes_topic
+    compacted.read_to_end(
+        job,
+        lanes_topic,
+        lambda message: _apply(read, job.group, message),
+        lambda message: _group_and_name(message)[0] == job.group,
+    )
+    return read
 
 
 def _group_and_name(message: Message) -> tuple[str, str]:
@@ -149,8 +77,9 @@ def _apply(read: Records, group: str, message: Message) -> None:
 
 def final_positions(value: Mapping[str, Any]) -> dict[Lane, Position]:
     """From the value of the record that final_value() made."""
+    batch = value.get("batch")
     return {
-        lane: Position(int(offset), str(topic_id), int(value["driver"]))
+        lane: Position(int(offset), str(topic_id), int(value["driver"]), batch=batch)
         for name, (offset, topic_id) in value["final"].items()
         if (lane := to_lane(name))
     }
@@ -159,7 +88,10 @@ def final_positions(value: Mapping[str, Any]) -> dict[Lane, Position]:
 def final_value(positions: Mapping[Lane, Position]) -> dict[str, Any]:
     """The value of the record of final positions, which are of one driver."""
     final = {str(lane): [position.offset, position.topic_id] for lane, position in positions.items()}
-    return {"driver": max((position.driver for position in positions.values()), default=0), "final": final}
+    batches = {position.batch for position in positions.values()} - {None}
+    of_batch = {"batch": max(b for b in batches if b is not None)} if batches else {}
+    driver = max((position.driver for position in positions.values()), default=0)
+    return {"driver": driver, "final": final, **of_batch}
 
 
 def to_lane(name: str) -> Lane | None:

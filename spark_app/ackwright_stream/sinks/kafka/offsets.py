@@ -5,6 +5,8 @@ the lane's record, the identity of the pipeline, and the driver's number:
 
     ackwright/1 topic=<topic id>;slots=<number>;lanes=<topic id>;pipeline=<identity> driver=<number>
 
+A stateful pipeline adds ";batch=<number>", that of the last decided batch, behind the identity.
+
 Earlier releases wrote the topic's id and the driver's number alone. They read everything up to the space as the topic's
 id, so one of them that is started again finds positions of another topic and halts, instead of working beside a driver
 that it cannot fence. The id of the lanes topic is empty while a driver takes its lanes from an earlier release.
@@ -25,7 +27,8 @@ from ackwright_stream.sinks.kafka.markers import Markers
 
 _METADATA = re.compile(
     r"^ackwright/1 topic=(?P<topic>[^\s;]*)"
-    r"(;slots=(?P<slots>\d+);lanes=(?P<lanes>[^\s;]*);pipeline=(?P<pipeline>[^\s;]*))? driver=(?P<driver>\d+)$"
+    r"(;slots=(?P<slots>\d+);lanes=(?P<lanes>[^\s;]*);pipeline=(?P<pipeline>[^\s;]*)(;batch=(?P<batch>\d+))?)?"
+    r" driver=(?P<driver>\d+)$"
 )
 _RETRIABLE = frozenset(
     {
@@ -44,9 +47,10 @@ _ONE_CLUSTER = Markers()
 
 def to_offset(job: JobSpec, lane: Lane, position: Position, lanes_topic_id: str) -> TopicPartition:
     """The position as an offset of the lane's partition. Markers.committed() has it as it is committed."""
+    batch = "" if position.batch is None else f";batch={position.batch}"
     metadata = (
-        f"ackwright/1 topic={position.topic_id};slots={job.slots};lanes={lanes_topic_id};pipeline={position.pipeline} "
-        f"driver={position.driver}"
+        f"ackwright/1 topic={position.topic_id};slots={job.slots};lanes={lanes_topic_id};pipeline={position.pipeline}"
+        f"{batch} driver={position.driver}"
     )
     return TopicPartition(lane.topic, lane.partition, position.offset, metadata)
 
@@ -64,7 +68,8 @@ def to_position(committed: TopicPartition) -> Position | None:
     metadata = _METADATA.match(committed.metadata or "")
     if not metadata:
         return Position(committed.offset)
-    return Position(committed.offset, metadata["topic"], int(metadata["driver"]), metadata["pipeline"] or "")
+    batch = None if metadata["batch"] is None else int(metadata["batch"])
+    return Position(committed.offset, metadata["topic"], int(metadata["driver"]), metadata["pipeline"] or "", batch)
 
 
 def is_own(committed: TopicPartition) -> bool:

@@ -22,6 +22,7 @@ from ackwright_stream.jobspec import Guarantee, JobSpec, KafkaSink, Reason
 from ackwright_stream.positions import SOURCE, Lane, Position, cluster_replaced
 from ackwright_stream.sinks.base import Membership, Owner, Records, Rows
 from ackwright_stream.sinks.kafka import checks, columns, lane_ids, lane_records, offsets, spark_kafka
+from ackwright_stream.sinks.kafka.decisions import DecisionTopic
 from ackwright_stream.sinks.kafka.driver_transactions import DriverTransactions
 from ackwright_stream.sinks.kafka.enqueue import Enqueue, enqueuer
 from ackwright_stream.sinks.kafka.lag_mirror import LagMirror
@@ -51,8 +52,11 @@ class TopicSink:
     ) -> None:
         self.spec = job.sink_of(KafkaSink)
         letters = self.spec.dead_letters
+        decisions = self.spec.positions.decisions_topic if job.state else None
+        self.decisions = DecisionTopic(self, decisions) if decisions else None
         rows_to = (self.spec.topic, letters.topic if letters else None)
         own_topics = (*(topic for topic in rows_to if topic), self.spec.positions.lanes_topic)
+        own_topics = (*own_topics, decisions) if decisions else own_topics
         self._on_own_cluster = own_topics if self.spec.cluster else ()
         self.topics = () if self.spec.cluster else own_topics
         self.spark_writer, self.staging = SparkKafkaWriter(job), None
@@ -281,13 +285,14 @@ class TopicSink:
 
         (docs/protocol.md#rule-12)
         """
-        count = self._enqueue(producer, self.spec.topic, rows)
+        count = self.enqueue_to(producer, self.spec.topic, rows)
         if self.spec.dead_letters:
             records = (dead_letters.records(batch, self.job.group) for batch in letters)
-            self._enqueue(producer, self.spec.dead_letters.topic, records)
+            self.enqueue_to(producer, self.spec.dead_letters.topic, records)
         return count
 
-    def _enqueue(self, producer: Producer, topic: str | None, rows: Rows) -> int:
+    def enqueue_to(self, producer: Producer, topic: str | None, rows: Rows) -> int:
+        """Passes all rows to the producer; returns their number. topic: of rows that name none."""
         put: Enqueue = enqueuer(producer, topic, timeout=self._timeout)
         try:
             return sum(put(batch) for batch in rows)
@@ -382,7 +387,8 @@ class SparkKafkaWriter:
 
 def for_driver(job: JobSpec, cluster: Cluster | None) -> TopicSink:
     """The sink as a driver uses it. cluster: None without access to brokers."""
-    return TopicSink(job, cluster)
+    # The driver of a stateful pipeline writes the rows itself.
+    return TopicSink(job, cluster, producer=job.producer if job.state else None)
 
 
 def for_tasks(job: JobSpec, *, transactional: bool) -> TopicSink:

@@ -37,6 +37,7 @@ class PostgresStore:
     spark_writer = None
     takes_dead_letters = True
     staging = None
+    decisions = None
     locks = True  # False in a negative control: nothing is locked
 
     def __init__(self, job: JobSpec) -> None:

@@ -109,6 +109,7 @@ class StagingStore(ABC, Generic[V, F]):
     """The sink of one pipeline, in a driver or in a worker."""
 
     supports = frozenset(Guarantee)
+    decisions = None
     spark_writer = None
     takes_dead_letters = True
     compares = True  # False in a negative control: neither generation nor positions are compared

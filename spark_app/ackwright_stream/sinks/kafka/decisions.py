@@ -1,0 +1,88 @@
+"""The decisions of stateful pipelines: one record for each, in a compacted topic, in the transaction of the output.
+
+The driver makes that transaction, with the pipeline's own transactional.id. The steps and their order are those of
+transactions.py. All lanes are in it, also those that do not move: the group's coordinator refuses the offsets of a
+driver that was replaced, and nothing is written before it has accepted them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from confluent_kafka import Message, Producer
+
+from ackwright_stream.connection import timed_out
+from ackwright_stream.errors import JobError
+from ackwright_stream.fault_points import fault_point
+from ackwright_stream.positions import Lane, Position
+from ackwright_stream.sinks.base import Membership, Rows
+from ackwright_stream.sinks.kafka import compacted, offsets
+from ackwright_stream.sinks.kafka.markers import of_membership
+
+if TYPE_CHECKING:
+    from ackwright_stream.sinks.kafka.sink import TopicSink
+
+
+class DecisionTopic:
+    """The decisions of one pipeline, in its driver."""
+
+    def __init__(self, sink: TopicSink, topic: str) -> None:
+        self._sink, self._topic = sink, topic
+
+    def last(self) -> str | None:
+        last: list[bytes | None] = [None]
+        key = self._sink.job.group.encode()
+
+        def apply(message: Message) -> None:
+            if message.key() == key:
+                last[0] = message.value()
+
+        compacted.read_to_end(self._sink.job, self._topic, apply, lambda message: message.key() == key)
+        return None if last[0] is None else last[0].decode()
+
+    def open(self, lanes: Sequence[Lane], membership: Membership) -> DecidingTransaction:
+        return DecidingTransaction(self._sink, self._topic, lanes, membership)
+
+
+class DecidingTransaction:
+    """All lanes, with a producer that is good for one transaction."""
+
+    def __init__(self, sink: TopicSink, topic: str, lanes: Sequence[Lane], membership: Membership) -> None:
+        self._sink, self._topic, self._membership = sink, topic, membership
+        self._started = time.monotonic()
+        names = sink.spec.positions
+        self._producer = sink.transactions.initialised(names.driver_transactional_id, lanes)
+        try:
+            fault_point("after-init", *lanes)
+            self._committed = sink.transactions.committed(lanes, of_membership(sink.job, membership)[0])
+        except JobError:
+            self.release()
+            raise
+        self.positions: Mapping[Lane, Position | None] = {
+            lane: offsets.to_position(x) for lane, x in self._committed.items()
+        }
+
+    def commit(self, positions: Mapping[Lane, Position], rows: Rows, decision: str) -> int:
+        sink = self._sink
+        targets = [
+            offsets.to_offset(sink.job, lane, position, offsets.recorded_in(self._committed[lane]))
+            for lane, position in positions.items()
+        ]
+        record = pa.RecordBatch.from_pydict({"key": [sink.job.group.encode()], "value": [decision.encode()]})
+
+        def write(producer: Producer) -> int:
+            records = sink.enqueue(producer, rows)
+            sink.enqueue_to(producer, self._topic, [record])
+            return records
+
+        try:
+            return sink.transactions.commit(self._producer, targets, self._membership, write, offsets_first=True)
+        except JobError as e:
+            limit = sink.job.transaction_timeout_ms / 1000
+            raise timed_out(e, time.monotonic() - self._started, limit) or e from e.__cause__
+
+    def release(self) -> None:
+        self._sink.transactions.release(self._producer)

@@ -1,0 +1,133 @@
+"""The directory of a stateful pipeline's state, and Spark's logs in it, which each start rebuilds from the decision.
+
+    <checkpoint>/owner.json             which pipeline the directory belongs to
+    <checkpoint>/<name>/state/          Spark's state files: each has a unique name and is written once
+    <checkpoint>/<name>/offsets/N       Spark's logs: caches of the decision, from which they are rebuilt
+    <checkpoint>/<name>/commits/N
+
+A driver that finds no decision takes a new name. Nothing here deletes state, so a driver that was replaced cannot
+remove what its successor has decided.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from ackwright_stream.decisions import Decision, state_lost
+from ackwright_stream.errors import JobError
+from ackwright_stream.jobspec import JobSpec, Reason
+from ackwright_stream.positions import Lane
+
+_OWNER = "owner.json"
+_LOGS = ("offsets", "commits")
+
+
+class Files(Protocol):
+    """Files below one directory. spark_internals.state.CheckpointFiles is one."""
+
+    def names(self, directory: str) -> list[str]: ...
+    def read(self, file: str) -> str | None: ...
+    def write(self, file: str, text: str) -> None: ...
+    def delete(self, file: str) -> None: ...
+
+
+@dataclass(frozen=True)
+class StateDirectory:
+    """The directory of one query's state."""
+
+    files: Files
+    name: str  # below the directory of all state of the pipeline
+
+    def offsets(self, batch: int) -> str | None:
+        """The text of Spark's log of offsets for a batch; None if there is none."""
+        return self.files.read(f"{self.name}/offsets/{batch}")
+
+
+@dataclass
+class StateChain:
+    """The decisions of one query, of which each is made behind the one before."""
+
+    directory: StateDirectory
+    query: str  # as Decision.query
+    last: Decision | None
+    positions: Mapping[Lane, int]  # of all lanes, as the query knows them now
+
+
+def open_directory(job: JobSpec, files: Files, query: str, last: Decision | None) -> StateDirectory:
+    """The directory behind the last decision, with rebuilt logs; a new one if nothing was decided yet.
+
+    query: fingerprint() of what computes the state.
+
+    Raises JobError: INVALID_SPEC if the directory belongs to another pipeline, INVALID_TRANSFORM if another query has
+    computed the state, STATE_LOST if it is not there.
+    """
+    _require_own(job, files)
+    if last is None:
+        return StateDirectory(files, secrets.token_hex(8))
+    if last.query != query:
+        raise JobError(
+            Reason.INVALID_TRANSFORM,
+            f"the state behind batch {last.batch} is of another query: the transform, the source's format or schema, "
+            "or the settings of the state have changed; undo the change, or create a pipeline with another "
+            "source.groupId and another state.checkpoint",
+        )
+    _require_state(files, last)
+    _rebuild(files, last)
+    return StateDirectory(files, last.directory)
+
+
+def _rebuild(files: Files, last: Decision) -> None:
+    """Makes Spark's logs end with the last decision."""
+    for log in _LOGS:
+        for name in files.names(f"{last.directory}/{log}"):
+            if _number(name) > last.batch:
+                files.delete(f"{last.directory}/{log}/{name}")
+    # Spark reads the entry before the last one as well, and requires that it is there.
+    if last.offsets_before is not None:
+        files.write(f"{last.directory}/offsets/{last.batch - 1}", last.offsets_before)
+    files.write(f"{last.directory}/offsets/{last.batch}", last.offsets)
+    files.write(f"{last.directory}/commits/{last.batch}", last.commit)
+
+
+def _require_own(job: JobSpec, files: Files) -> None:
+    owner = {"namespace": job.namespace, "name": job.name, "group": job.group}
+    recorded = files.read(_OWNER)
+    if recorded is None:
+        files.write(_OWNER, json.dumps(owner))
+    elif json.loads(recorded) != owner:
+        raise JobError(
+            Reason.INVALID_SPEC,
+            f"state.checkpoint has the state of another pipeline, {recorded}; give each pipeline a separate directory",
+        )
+
+
+def _require_state(files: Files, last: Decision) -> None:
+    """Raises JobError(STATE_LOST) unless the last file of each store is there.
+
+    Spark reports those before it that are missing when it loads them.
+    """
+    for operator, partitions in last.state.items():
+        for partition, stores in enumerate(partitions):
+            directory = f"{last.directory}/state/{operator}/{partition}"
+            names = _store_files(files, directory)
+            missing = [store for store in stores if not any(f"{last.batch + 1}_{store}." in name for name in names)]
+            if missing:
+                raise state_lost(
+                    f"{directory} in state.checkpoint has no file of the state {missing[0]}, behind which batch "
+                    f"{last.batch + 1} has to begin"
+                )
+
+
+def _store_files(files: Files, directory: str) -> list[str]:
+    """The names of the files of all stores of a partition: the default store's are in its own directory."""
+    names = files.names(directory)
+    return names + [file for name in names if "." not in name for file in files.names(f"{directory}/{name}")]
+
+
+def _number(name: str) -> int:
+    """The batch of an entry of a log; -1 for another file."""
+    return int(name) if name.isdigit() else -1

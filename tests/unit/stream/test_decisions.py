@@ -1,0 +1,153 @@
+"""Decisions of stateful pipelines: what the next driver continues from, and what is refused.
+
+The model of the same rules is tests/model/decisions.py.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from ackwright_stream.decisions import (
+    Decision,
+    fingerprint,
+    last_decision,
+    offsets_of,
+    require_same_offsets,
+    state_of,
+)
+from ackwright_stream.errors import JobError
+from ackwright_stream.jobspec import Reason, StateSettings
+from ackwright_stream.positions import Lane, Position
+from ackwright_stream.spark_internals.state import StateEntry
+from minimal_job import minimal_job
+from unit.stream.decided import DECISION, FIRST, OFFSETS, SECOND
+
+
+def position(offset: int, batch: int | None = 3) -> Position:
+    return Position(offset, "topic-id", 2, "", batch)
+
+
+COMMITTED = {FIRST: position(7), SECOND: position(9)}
+
+
+def test_a_decision_goes_there_and_back() -> None:
+    assert Decision.of_json(DECISION.to_json()) == DECISION
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"version": 1}', "no JSON"])
+def test_an_unreadable_decision_halts(text: str) -> None:
+    with pytest.raises(JobError) as e:
+        Decision.of_json(text)
+    assert e.value.reason is Reason.STATE_LOST
+
+
+def test_a_decision_of_a_later_release_halts() -> None:
+    text = json.dumps({**json.loads(DECISION.to_json()), "version": 2})
+    with pytest.raises(JobError, match="version 2, and this release reads 1"):
+        Decision.of_json(text)
+
+
+def test_the_log_of_commits_names_every_store() -> None:
+    assert DECISION.commit == (
+        'v2\n{"nextBatchWatermarkMs":1000,"stateUniqueIds":{"0":[["a"],["b"]],"1":[["c","d"],["e","f"]]}}'
+    )
+
+
+def test_a_driver_continues_behind_the_decision_of_its_positions() -> None:
+    assert last_decision(DECISION.to_json(), COMMITTED) == DECISION
+
+
+def test_positions_before_the_first_batch_have_no_decision() -> None:
+    assert last_decision(None, {FIRST: position(7, None), SECOND: None}) is None
+
+
+@pytest.mark.parametrize(
+    ("committed", "problem"),
+    [
+        ({FIRST: position(7), SECOND: position(8)}, "lane in-2-1 is at 8, behind batch 3"),
+        ({FIRST: position(7, 2), SECOND: position(9)}, "lane in-0 is at 7, behind batch 2"),  # no records in batch 3
+        ({FIRST: position(7, None), SECOND: position(9)}, "behind batch None"),  # of another program
+        ({FIRST: position(7), SECOND: None}, "lane in-2-1 has no position"),
+        ({FIRST: position(7)}, "lane in-2-1 has no position"),
+    ],
+)
+def test_positions_of_another_batch_halt(committed: Mapping[Lane, Position | None], problem: str) -> None:
+    with pytest.raises(JobError, match=problem) as e:
+        last_decision(DECISION.to_json(), committed)
+    assert e.value.reason is Reason.STATE_LOST
+
+
+def test_a_lost_decision_halts() -> None:
+    with pytest.raises(JobError, match="lane in-0 is behind batch 3, and there is no decision") as e:
+        last_decision(None, COMMITTED)
+    assert e.value.reason is Reason.STATE_LOST
+
+
+def test_a_lane_that_was_added_since_the_decision_has_a_position() -> None:
+    assert last_decision(DECISION.to_json(), COMMITTED | {Lane("in", 1): position(0)}) == DECISION
+
+
+def entry(partition: int, operator: int = 0, **changes: Any) -> StateEntry:
+    before = DECISION.state[operator][partition]
+    return replace(StateEntry(operator, partition, 5, tuple(f"new-{x}" for x in before), before), **changes)
+
+
+ENTRIES = [entry(p, o) for o in (0, 1) for p in (0, 1)]
+
+
+def test_the_state_of_one_evaluation() -> None:
+    state = state_of(reversed(ENTRIES), (0, 1), 4, 2, DECISION)
+    assert state == {0: (("new-a",), ("new-b",)), 1: (("new-c", "new-d"), ("new-e", "new-f"))}
+
+
+def test_the_first_state_begins_from_none() -> None:
+    assert state_of([StateEntry(0, 0, 1, ("a",), ())], (0,), 0, 1, None) == {0: (("a",),)}
+
+
+@pytest.mark.parametrize(
+    ("entries", "problem"),
+    [
+        ([*ENTRIES, entry(1, ids=("again",))], "has 2 states of partition 1 of operator 0"),  # a task ran twice
+        (ENTRIES[1:], "has 0 states of partition 0 of operator 0"),
+        ([*ENTRIES, StateEntry(2, 0, 5, ("x",), ())], "has 1 states of partition 0 of operator 2"),
+        ([entry(0, base=("zombie",)), *ENTRIES[1:]], "partition 0 of operator 0 from the state zombie"),
+        ([entry(0, base=()), *ENTRIES[1:]], "from the state none, and the last decision has a"),
+        ([entry(0, ids=()), *ENTRIES[1:]], "partition 0 of operator 0"),  # Spark's checkpoint format 1
+        ([entry(0, version=6), *ENTRIES[1:]], "partition 0 of operator 0"),
+    ],
+)
+def test_another_evaluation_is_not_committed(entries: list[StateEntry], problem: str) -> None:
+    with pytest.raises(JobError, match=problem) as e:
+        state_of(entries, (0, 1), 4, 2, DECISION)
+    assert e.value.reason is Reason.POSITION_CONFLICT
+
+
+def test_offsets_in_sparks_log() -> None:
+    assert offsets_of(OFFSETS) == DECISION.positions
+    assert offsets_of(OFFSETS + OFFSETS[OFFSETS.rindex("\n") :]) == DECISION.positions  # two uses of the source
+    assert require_same_offsets(3, OFFSETS, DECISION.positions) == OFFSETS
+
+
+def test_state_is_of_one_query() -> None:
+    job = minimal_job()
+    settings = StateSettings(2, "/state", "update", None, None, 1_000)
+    same = [fingerprint(job, settings), fingerprint(replace(job, slots=9), replace(settings, checkpoint="/elsewhere"))]
+    others = [
+        fingerprint(replace(job, transform=replace(job.transform, sql="SELECT 1 FROM source")), settings),
+        fingerprint(replace(job, source=replace(job.source, schema="a INT")), settings),
+        fingerprint(job, replace(settings, partitions=3)),
+        fingerprint(job, replace(settings, output_mode="append")),
+    ]
+    assert len({*same}) == 1
+    assert len({*same, *others}) == 5
+
+
+@pytest.mark.parametrize("text", [None, OFFSETS.replace("7", "8")])
+def test_a_log_of_another_driver_is_not_believed(text: str | None) -> None:
+    with pytest.raises(JobError, match="another driver has changed"):
+        require_same_offsets(3, text, DECISION.positions)

@@ -1,0 +1,87 @@
+"""The directory of state: each start rebuilds Spark's logs from the decision, and deletes no state."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from ackwright_stream.errors import JobError
+from ackwright_stream.jobspec import Reason
+from ackwright_stream.state_log import open_directory
+from minimal_job import minimal_job
+from unit.stream.decided import DECISION
+
+JOB = minimal_job()
+
+
+@dataclass
+class Memory:
+    """Files in memory."""
+
+    texts: dict[str, str] = field(default_factory=dict)
+
+    def names(self, directory: str) -> list[str]:
+        below = (path.removeprefix(f"{directory}/") for path in self.texts if path.startswith(f"{directory}/"))
+        return sorted({path.partition("/")[0] for path in below})
+
+    def read(self, file: str) -> str | None:
+        return self.texts.get(file)
+
+    def write(self, file: str, text: str) -> None:
+        self.texts[file] = text
+
+    def delete(self, file: str) -> None:
+        self.texts.pop(file, None)
+
+
+@pytest.fixture
+def files() -> Memory:
+    """Those of the decided state, without logs."""
+    states = [("0/0/4_a.changelog", ""), ("0/1/4_b.zip", ""), ("1/0/left-keyToNumValues/4_c.changelog", "")]
+    states += [("1/0/left-keyWithIndexToValue/4_d.changelog", ""), ("1/1/x/4_e.changelog", ""), ("1/1/y/4_f.zip", "")]
+    return Memory({f"d1/state/{name}": text for name, text in states})
+
+
+def test_without_a_decision_each_start_has_a_new_directory(files: Memory) -> None:
+    before = dict(files.texts)
+    first, second = (open_directory(JOB, files, "q1", None).name for _ in range(2))
+    assert len({first, second, "d1"}) == 3
+    assert files.texts.items() >= before.items()
+
+
+def test_logs_are_rebuilt_and_later_entries_are_deleted(files: Memory) -> None:
+    state = dict(files.texts)
+    stale = {f"d1/{log}/{n}": "of a driver that was replaced" for log in ("offsets", "commits") for n in (2, 3, 4, 12)}
+    files.texts |= stale
+    directory = open_directory(JOB, files, "q1", DECISION)
+    assert directory.offsets(3) == DECISION.offsets
+    logs = {path: text for path, text in files.texts.items() if "/offsets/" in path or "/commits/" in path}
+    assert logs == {
+        "d1/offsets/2": "before",
+        "d1/offsets/3": DECISION.offsets,
+        "d1/commits/2": stale["d1/commits/2"],  # Spark reads the last entry alone
+        "d1/commits/3": DECISION.commit,
+    }
+    assert files.texts.items() >= state.items()
+
+
+@pytest.mark.parametrize("file", ["0/0/4_a.changelog", "1/1/y/4_f.zip"])
+def test_missing_state_halts(files: Memory, file: str) -> None:
+    files.delete(f"d1/state/{file}")
+    with pytest.raises(JobError, match="has no file of the state") as e:
+        open_directory(JOB, files, "q1", DECISION)
+    assert e.value.reason is Reason.STATE_LOST
+
+
+def test_state_of_another_query_is_refused(files: Memory) -> None:
+    with pytest.raises(JobError, match="the state behind batch 3 is of another query") as e:
+        open_directory(JOB, files, "q2", DECISION)
+    assert e.value.reason is Reason.INVALID_TRANSFORM
+
+
+def test_the_directory_of_another_pipeline_is_refused(files: Memory) -> None:
+    open_directory(JOB, files, "q1", None)
+    with pytest.raises(JobError, match="state of another pipeline") as e:
+        open_directory(replace(JOB, name="other"), files, "q1", None)
+    assert e.value.reason is Reason.INVALID_SPEC

@@ -1,0 +1,155 @@
+"""A stateful batch: how tasks pass their rows to the driver, and what the driver refuses to commit.
+
+With Spark and brokers: integration/delivery/test_stateful.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pyarrow as pa
+import pytest
+
+from ackwright_stream import delivery
+from ackwright_stream.delivery import stateful
+from ackwright_stream.delivery.batch import Batch
+from ackwright_stream.delivery.stateful import Stateful
+from ackwright_stream.errors import JobError
+from ackwright_stream.jobspec import Guarantee, JobSpec, KafkaSink, Reason, StateSettings, from_json, to_json
+from ackwright_stream.jobspec_values import STATE
+from ackwright_stream.lanes import Lanes
+from ackwright_stream.positions import Lane, Position
+from ackwright_stream.sinks.base import Membership, Rows, Sink
+from minimal_job import minimal_job
+
+SETTINGS = StateSettings(
+    partitions=2, checkpoint="/state", output_mode="update", event_time=None, watermark_delay=None, batch_bytes=10_000
+)
+LANE, OTHER = Lane("in", 0), Lane("in", 1)
+ROWS = [pa.RecordBatch.from_pydict({"key": [b"a", b"b"]}), pa.RecordBatch.from_pydict({"key": [b"c"]})]
+
+
+def stateful_job(**changes: Any) -> JobSpec:
+    job = minimal_job()
+    required = {name: value for name, (value, _) in STATE.items()} | {"spark.sql.shuffle.partitions": "2"}
+    return replace(job, **{"state": SETTINGS, "spark": {**job.spark, **required}, "stream_options": {}, **changes})
+
+
+def test_a_stateful_job_goes_there_and_back() -> None:
+    job = stateful_job()
+    assert from_json(to_json(job)) == job
+    assert isinstance(delivery.for_job(job), Stateful)
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"guarantee": Guarantee.AT_LEAST_ONCE}, "a stateful pipeline cannot be at-least-once"),
+        ({"stream_options": {"asyncProgressTrackingEnabled": "true"}}, "text of Spark's log"),
+        ({"spark": {}}, "spark.speculation is None and must be 'false'"),
+        ({"state": replace(SETTINGS, partitions=3)}, "spark.sql.shuffle.partitions is '2' and must be '3'"),
+        ({"source": replace(minimal_job().source, dead_letter_fraction=0.1)}, "no dead letters"),
+        ({"sink": replace(minimal_job().sink_of(KafkaSink), preserve_partition=True)}, "no source partition"),
+    ],
+)
+def test_settings_that_break_the_protocol_are_refused(changes: Mapping[str, Any], problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        stateful_job(**changes)
+
+
+def test_rows_reach_the_driver_as_they_are() -> None:
+    records, size, encoded = stateful._encoded(iter(ROWS), 10_000)
+    assert encoded is not None
+    assert (records, size > 0) == (3, True)
+    assert list(stateful._decoded([encoded, encoded])) == ROWS * 2
+    assert stateful._encoded(iter(()), 10) == (0, 0, None)
+
+
+def test_rows_beyond_the_limit_are_counted_and_not_kept() -> None:
+    rows = iter(ROWS)
+    records, size, encoded = stateful._encoded(rows, 5)
+    assert (records, encoded) == (3, None)
+    assert size > 5
+    assert next(rows, None) is None  # Spark reads the input of a task to its end
+
+
+def batch_of(answers: Sequence[tuple[int, int]]) -> Batch:
+    """A batch whose tasks answer with these numbers and sizes."""
+    rows = [{"task": task, "records": 1, "bytes": size, "rows": None} for task, size in answers]
+    table = pa.Table.from_pylist(rows, schema=stateful._ANSWER)
+    frame: Any = SimpleNamespace(toArrow=lambda: table)
+    return Batch(frame, cast(Any, None), (), number=4)
+
+
+def test_more_output_than_the_driver_may_have_is_refused() -> None:
+    subject = Stateful(stateful_job(), SETTINGS)
+    assert subject._evaluate(batch_of([(1, 4_000), (0, 6_000)])).column("task").to_pylist() == [0, 1]
+    with pytest.raises(JobError, match="batch 4 has 10001 bytes of output, more than the 10000") as e:
+        subject._evaluate(batch_of([(0, 10_001), (1, 0)]))
+    assert e.value.reason is Reason.BATCH_FAILED
+
+
+def test_a_task_without_an_answer_is_an_error() -> None:
+    with pytest.raises(JobError, match="1 tasks of a batch answered in place of 2"):
+        Stateful(stateful_job(), SETTINGS)._evaluate(batch_of([(0, 1)]))
+
+
+class Store:
+    """A sink that takes decisions: positions, and what was committed."""
+
+    def __init__(self, positions: Mapping[Lane, Position | None]) -> None:
+        self.positions = positions
+        self.committed: list[tuple[Mapping[Lane, Position], list[pa.RecordBatch], str]] = []
+        self.released = 0
+        self.decisions = self
+
+    def open(self, lanes: Sequence[Lane], membership: Membership) -> Store:
+        return self
+
+    def commit(self, positions: Mapping[Lane, Position], rows: Rows, decision: str) -> int:
+        self.committed.append((positions, list(rows), decision))
+        return 3
+
+    def release(self) -> None:
+        self.released += 1
+
+
+JOB = stateful_job(identity="this")
+BEHIND = Position(5, "id", 2, "this", 3)
+STARTS, TARGETS = {LANE: 5, OTHER: 5}, {LANE: 8, OTHER: 5}
+
+
+def lanes_at(store: Store) -> Lanes:
+    return Lanes(JOB, cast(Sink, store), b"", 2, {"in": "id"}, batch=3)
+
+
+def test_every_lane_is_in_the_transaction_of_a_batch() -> None:
+    store = Store({LANE: BEHIND, OTHER: BEHIND})
+    lanes = lanes_at(store)
+    assert lanes.decide_batch(STARTS, TARGETS, ROWS, 4, "decision") == 3
+    positions = {LANE: replace(BEHIND, offset=8, batch=4), OTHER: replace(BEHIND, batch=4)}
+    assert store.committed == [(positions, ROWS, "decision")]
+    assert lanes.batch == 4
+
+
+@pytest.mark.parametrize(
+    ("position", "reason"),
+    [
+        (None, Reason.POSITION_LOST),
+        (replace(BEHIND, driver=0, pipeline="", batch=None), Reason.POSITIONS_MOVED),
+        (replace(BEHIND, driver=3), Reason.SUPERSEDED),
+        (replace(BEHIND, driver=1), Reason.POSITION_CONFLICT),
+        (replace(BEHIND, offset=8, batch=4), Reason.POSITION_CONFLICT),  # committed before
+        (replace(BEHIND, batch=4), Reason.POSITION_CONFLICT),  # the same, of a batch without records
+        (replace(BEHIND, batch=None), Reason.POSITION_CONFLICT),
+        (replace(BEHIND, topic_id="other"), Reason.TOPIC_REPLACED),
+    ],
+)
+def test_positions_of_another_batch_or_driver_refuse_the_decision(position: Position | None, reason: Reason) -> None:
+    store = Store({LANE: BEHIND, OTHER: position})
+    with pytest.raises(JobError) as e:
+        lanes_at(store).decide_batch(STARTS, TARGETS, ROWS, 4, "decision")
+    assert (e.value.reason, store.committed, store.released) == (reason, [], 1)
