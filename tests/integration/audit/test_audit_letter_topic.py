@@ -26,7 +26,7 @@ ROWS = (("k", "0"), ("k", "1"), ("k", "2"))
 @pytest.fixture
 def audited(kafka: EmbeddedKafka, spark: SparkSession, tmp_path: Path) -> Audited:
     pipeline = Pipeline(kafka.bootstrap_servers, spark)
-    pipeline.create("letters", cleanup_policy="compact")
+    pipeline.create("letters", cleanup_policy="compact,delete")
     source = replace(pipeline.job.source, format=Format.JSON, schema="n BIGINT", dead_letter_fraction=0.5)
     pipeline.job = replace(pipeline.job, source=source)
     return Audited(pipeline, tmp_path, SQL, dead_letters=DeadLetterTopic(pipeline.topic("letters"), {}))

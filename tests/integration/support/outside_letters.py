@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from ackwright.local.kafka import EmbeddedKafka
 from ackwright_stream.admin_client import AdminClient
@@ -73,13 +73,9 @@ def outside_pipeline(
     """A pipeline to a sink of this name in a directory, with a compacted dead-letter topic."""
     servers, name = kafka.bootstrap_servers, f"outside-{uuid.uuid4().hex[:8]}"
     create_topics(servers, f"{name}-in", partitions=PARTITIONS)
-    topic = NewTopic(f"{name}-letters", PARTITIONS + 1, 3, config={"cleanup.policy": "compact"})
-    admin = AdminClient({"bootstrap.servers": servers})  # its futures fail when it is destroyed
-    for created in admin.create_topics([topic]).values():
-        created.result(30)
-    create_topics(servers, topic.topic)  # waits until all brokers know it
+    create_topics(servers, topic := f"{name}-letters", partitions=PARTITIONS + 1)
     declared, rows = _sink(sink, directory)
-    letters = {"topic": topic.topic, "maxFraction": max_fraction}
+    letters = {"topic": topic, "maxFraction": max_fraction}
     described = document(servers, name, guarantee, f"{name}-in", "not-used", **more)
     described["spec"] |= {
         "source": source_of(f"{name}-in"),
@@ -87,7 +83,9 @@ def outside_pipeline(
         "sink": {sink: {**declared, "deadLetter": letters}},
     }
     spec = job_of(described, directory, secrets=str(directory))
-    return OutsidePipeline(servers, directory, spec, PARTITIONS, sink, topic.topic, rows)
+    pipeline = OutsidePipeline(servers, directory, spec, PARTITIONS, sink, topic, rows)
+    pipeline.configure_letter_topic("cleanup.policy", "compact")
+    return pipeline
 
 
 def _sink(name: str, directory: Path) -> tuple[dict[str, Any], Rows]:
