@@ -26,9 +26,9 @@ ALL, POISON = 300, 250
 PADDING = b"." * 10_000
 PIECES = {"spark.sql.execution.arrow.maxRecordsPerBatch": "10"}
 COPY = "SELECT key, value FROM source"
-# The range fits into the connection's buffers. Without a pause before each row it could be complete before the JVM is
+# The range fits into the connection's buffers. Without work before each row it could be complete before the JVM is
 # killed.
-SLOWLY = f"{COPY} WHERE java_method('java.lang.Thread', 'sleep', 20L) IS NOT NULL"
+SLOWLY = f"{COPY} WHERE aggregate(sequence(0L, 200000L + length(key)), 0L, (sum, n) -> sum + n) > 0"
 POISONED = f"{COPY} WHERE 1 / (CAST(CAST(key AS STRING) AS INT) - {POISON}) IS NOT NULL"
 # Spark's daemon as it would be without the check.
 TRUSTING = """

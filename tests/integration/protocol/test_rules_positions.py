@@ -47,6 +47,7 @@ COMMITS = {
     "lanes.py": {"transaction.commit"},
     "sinks/kafka/sink.py": {"self._transactions.commit"},
     "sinks/kafka/driver_transactions.py": {"self._transactions.commit"},
+    "sinks/kafka/decisions.py": {"sink.transactions.commit"},
     "sinks/kafka/lag_mirror.py": {"consumer.commit"},  # of another group, on the source's cluster
     "sinks/postgres/sink.py": {"connection.commit"},
     "sinks/staged/store.py": {"self._sink.commit"},  # of a version of the table

@@ -67,7 +67,9 @@ def test_job_and_audit_agree_on_every_type(spark: SparkSession) -> None:
         assert audit_protobuf.text(decode(value, 5)) == content
     (first, content), (_, other) = answers[:2]
     assert content != other
-    assert audit_protobuf.text(decode(first.replace(b"\x02\x01", b"\x02\x02"), 5)) != content, "a difference shows"
+    changed = first.replace(b"\x08\x02\x10\x01", b"\x08\x02\x10\x02")  # a value of the map
+    assert changed != first
+    assert audit_protobuf.text(decode(changed, 5)) != content, "a difference shows"
 
 
 def test_a_declared_schema_that_does_not_show_absent_fields(spark: SparkSession) -> None:
