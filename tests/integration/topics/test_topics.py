@@ -23,6 +23,7 @@ from ackwright_stream.admin_client import AdminClient
 from ackwright_stream.broker_requirements import unmet_by_group
 from ackwright_stream.jobspec import INSTANCE_ID, Cluster, Reason
 from integration.support.members import join
+from waiting import wait_until
 
 CONFIG = (Setting("min.insync.replicas", "2", "two"), Setting("cleanup.policy", "compact", "kept"))
 
@@ -78,6 +79,8 @@ def test_differences_of_an_existing_topic_are_reported_and_not_changed(
     topic_plan = TopicPlan(name, 4, 3, "because", CONFIG)
     report = ensure(client, [topic_plan], read_topics=functools.partial(topics, client))
     assert report.created == ()
+    # Another broker may answer, which learns of the topic later.
+    wait_until(lambda: name in topics(client, [name]), "the broker knows the topic", 30)
     assert {d.setting: d.found for d in report.differences} == {
         "partitions": "2",
         "replication.factor": "2",
