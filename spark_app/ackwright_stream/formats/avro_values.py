@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from ackwright_stream.formats import avro_schema
 from ackwright_stream.formats.avro_schema import AvroType
-from ackwright_stream.formats.registered import MAGIC, PREFIX, Find, Unsupported, id_of
+from ackwright_stream.formats.registered import MAGIC, PREFIX, Find, Unsupported, decoded_each, id_of
 
 _EXACT = decimal.Context(prec=avro_schema.LONGEST_DECIMAL + 1, traps=[decimal.Inexact, decimal.InvalidOperation])
 
@@ -49,12 +49,7 @@ class Decoder:
         Raises what the function that finds schemas raises.
         """
         self._writers = {k: w for k, w in self._writers.items() if w.problem is None}  # it may have been registered
-        raw: list[Any] = []
-        problems: list[str | None] = []
-        for value in values.to_pylist():
-            record, problem = (None, None) if value is None else self._one(value)
-            raw.append(record)
-            problems.append(problem)
+        raw, problems = decoded_each(values, self._one)
         try:
             return self._columns(raw), problems
         except (pa.ArrowException, ArithmeticError, ValueError, OverflowError):

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from ackwright_stream.formats import json_schema_types
 from ackwright_stream.formats.json_schema_types import JsonType
-from ackwright_stream.formats.registered import MAGIC, PREFIX, Find, Unsupported, id_of
+from ackwright_stream.formats.registered import MAGIC, PREFIX, Find, Unsupported, decoded_each, id_of
 
 Convert = Callable[[Any], Any]  # from a parsed value to one for a column. Raises _Unfit
 _LONG = 1 << 63
@@ -61,12 +61,7 @@ class Decoder:
         Raises what the function that finds schemas raises.
         """
         self._writers = {k: w for k, w in self._writers.items() if w.problem is None}  # it may have been registered
-        records: list[Any] = []
-        problems: list[str | None] = []
-        for value in values.to_pylist():
-            record, problem = (None, None) if value is None else self._one(value)
-            records.append(record)
-            problems.append(problem)
+        records, problems = decoded_each(values, self._one)
         return pa.array(records, self.type.arrow), problems
 
     def _one(self, value: bytes) -> tuple[Any, str | None]:

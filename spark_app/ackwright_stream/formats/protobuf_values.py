@@ -20,7 +20,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from ackwright_stream.formats import protobuf_text, protobuf_types
 from ackwright_stream.formats.protobuf_types import ProtoType
-from ackwright_stream.formats.registered import MAGIC, PREFIX, Find, Unsupported, id_of
+from ackwright_stream.formats.registered import MAGIC, PREFIX, Find, Unsupported, decoded_each, id_of
 
 Get = Callable[[Any], Any]  # from a value of a message to one for a column. Raises _Unfit
 Put = Callable[[Any], Any]  # the reverse. Raises ValueError
@@ -58,12 +58,7 @@ class Decoder:
         Raises what the function that finds schemas raises.
         """
         self._writers = {k: w for k, w in self._writers.items() if w.problem is None}  # it may have been registered
-        records: list[Any] = []
-        problems: list[str | None] = []
-        for value in values.to_pylist():
-            record, problem = (None, None) if value is None else self._one(value)
-            records.append(record)
-            problems.append(problem)
+        records, problems = decoded_each(values, self._one)
         return pa.array(records, self.type.arrow), problems
 
     def _one(self, value: bytes) -> tuple[Any, str | None]:

@@ -46,6 +46,14 @@ def id_of(value: bytes) -> int | str:
     return f"its first byte is {value[0]} and not {MAGIC}" if magic != MAGIC else int(schema_id)
 
 
+def decoded_each(
+    values: pa.Array, decode: Callable[[bytes], tuple[T | None, str | None]]
+) -> tuple[list[T | None], list[str | None]]:
+    """The record of each value, and what is wrong with it. A null value is a null record."""
+    answers = [(None, None) if value is None else decode(value) for value in values.to_pylist()]
+    return [record for record, _ in answers], [problem for _, problem in answers]
+
+
 def finder(registry: SchemaRegistry, known: Known, kind: str) -> Find:
     """Finds the schemas of a worker: the known ones, and those of the registry."""
     client, texts = RegistryClient(registry), {int(schema_id): text for schema_id, text in known}
