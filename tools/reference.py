@@ -66,11 +66,12 @@ def resource() -> str:
     ]
     nodes = [("", schema), *((path, node) for path, node, _ in _fields(schema["properties"]["spec"], "spec"))]
     nodes.append(("spec", schema["properties"]["spec"]))
-    lines += [
+    # One check of a message may be several expressions, such as one for each sink.
+    lines += dict.fromkeys(
         f"| `{(path + check.get('fieldPath', '')).lstrip('.')}` | {_cell(check['message'])} |"
         for path, node in nodes
         for check in node.get("x-kubernetes-validations", ())
-    ]
+    )
     lines += [
         "",
         "These have no check in CEL. The operator and `ackwright plan` refuse them:",
