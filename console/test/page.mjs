@@ -86,6 +86,7 @@ before(async () => {
     timeout: 180_000,
   });
   execFileSync(PYTHON, ["-m", "unit.console.recorded", RECORDED], { env: ENVIRONMENT });
+  execFileSync(PYTHON, ["-m", "unit.console.example"], { env: ENVIRONMENT });
   recorded = await serve(RECORDED);
   large = await serve(withPipelines(1000));
 });
@@ -306,11 +307,35 @@ test("a kill appears while the page is open, and the pipeline has its chain", as
   await context.close();
 });
 
+test("a takeover appears while a pipeline is open", async () => {
+  const server = await demo();
+  server.report(1);
+  const { context, page, problems } = await open("#/pipeline/demo/disrupted-at-least-once", { server });
+  await page.getByText("running, number 1").waitFor();
+  server.report(2);
+  await page.getByText("Driver 2 has taken the pipeline from driver 1.").waitFor();
+  assert.match(await page.locator("main").innerText(), /takeover or restart/);
+  assert.deepEqual(problems, []);
+  await context.close();
+  await server.stop();
+});
+
 test("the delivery simulator opens, and its scripts are allowed", async () => {
   const { context, page, problems } = await open("#/");
   await page.getByRole("navigation").getByRole("link", { name: "Simulator" }).click();
   await page.getByRole("button", { name: "Send a record" }).click();
   assert.match(await page.getByRole("status").first().textContent(), /sends record 1/);
+  assert.deepEqual(problems, []);
+  await context.close();
+});
+
+test("the page of the documentation shows a recorded state from a file, without a request", async () => {
+  const server = { url: new URL("../../build/console-example.html", import.meta.url).href };
+  const { context, page, problems } = await open("#/", { server });
+  await page.getByRole("link", { name: "ledger" }).click();
+  await page.locator(".chain .weakest").waitFor();
+  await check(context, page, 1280);
+  assert.equal(await page.getByRole("link", { name: "Plan" }).count(), 0);
   assert.deepEqual(problems, []);
   await context.close();
 });
