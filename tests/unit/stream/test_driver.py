@@ -325,7 +325,7 @@ def test_the_end_of_the_jvm_is_reported_and_no_other_attempt_is_made(monkeypatch
         raise gone
 
     for failure in (QueryFailed(SQL), ConnectionRefusedError()):
-        attempts = []
+        attempts: list[int] = []
 
         def query(*_: object, failure: Exception = failure, attempts: list[int] = attempts, **__: object) -> Any:
             attempts.append(1)
