@@ -54,6 +54,7 @@ KINDS = {
     "deliverypipelines",
     "dpl",
     "deployment",
+    "lease",
     "namespace",
     "pod",
     "secret",
