@@ -30,7 +30,7 @@ def fill(disk: Path) -> Path:
 
 @pytest.fixture
 def small_disk(fragile_kafka: EmbeddedKafka) -> Iterator[tuple[Broker, Path]]:
-    """A broker with its data on a small file system, and that file system. Afterwards the broker is stopped, with its first data."""
+    """A broker with its data on a small file system, and that. Afterwards it is stopped, with its first data."""
     if os.getuid() != 0:
         pytest.skip("only root may mount a file system")
     broker = fragile_kafka.brokers[2]
