@@ -17,7 +17,9 @@ from ackwright.planning.permissions import Role, needs
 from ackwright.planning.plan import plan
 from ackwright.planning.topics import DECISIONS_TOPIC
 from ackwright.render.jobspec import jobspec
-from ackwright_stream.jobspec import KafkaSink, StateSettings
+from ackwright.render.workload import job_config, objects
+from ackwright.settings import OperatorSettings
+from ackwright_stream.jobspec import KafkaSink, StateSettings, from_json
 from sql_texts import NOT_BUILT
 
 SQL = """
@@ -93,6 +95,21 @@ def test_the_jobspec_keeps_state_in_the_directory_of_its_place() -> None:
     assert job.state is not None
     assert job.state.checkpoint == "/volume"
     assert job.sink_of(KafkaSink).positions.decisions_topic == DECISIONS_TOPIC
+
+
+def test_in_a_cluster_the_driver_runs_the_tasks_with_the_volume() -> None:
+    declared = pipeline(spark={"driver": {"cores": 2}})
+    config = job_config(declared, plan(declared), "uid", OperatorSettings())
+    job = from_json(config["data"]["job.json"])
+    assert job.spark["spark.master"] == "local[2,4]"
+    assert job.state is not None
+    [claim] = [o for o in objects(declared, plan(declared), "uid", OperatorSettings()) if "Claim" in o["kind"]]
+    driver = objects(declared, plan(declared), "uid", OperatorSettings())[-1]["spec"]["template"]["spec"]
+    mounted = {mount["name"]: mount["mountPath"] for mount in driver["containers"][0]["volumeMounts"]}
+    volumes = {
+        v["persistentVolumeClaim"]["claimName"]: v["name"] for v in driver["volumes"] if "persistentVolumeClaim" in v
+    }
+    assert job.state.checkpoint == mounted[volumes[claim["metadata"]["name"]]]
 
 
 def test_the_topic_of_decisions_is_created_and_may_be_used() -> None:
