@@ -29,6 +29,7 @@ _MERGED_BY = {
     "containers": "name",
     "env": "name",
     "imagePullSecrets": "name",
+    "initContainers": "name",
     "ownerReferences": "uid",
     "ports": "name",
     "volumeMounts": "mountPath",
