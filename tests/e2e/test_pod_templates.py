@@ -80,7 +80,7 @@ def test_control_the_namespace_refuses_a_pod_that_is_not_restricted(api: ApiServ
     pipeline = parse(document({"sidecars": [{"name": "s", "image": "x"}]}))
     rendered = objects(pipeline, plan(pipeline), "uid", OperatorSettings())
     pod = executor_pod(next(o for o in rendered if o["kind"] == "ConfigMap" and "executor.yaml" in o["data"]))
-    pod["spec"]["initContainers"][0]["securityContext"]["privileged"] = True
+    del pod["spec"]["initContainers"][0]["securityContext"]
     code, answer = api.request("POST", f"/api/v1/namespaces/{NAMESPACE}/pods?dryRun=All", pod)
     assert code == 403
-    assert 'violates PodSecurity "restricted:latest": privileged' in answer["message"]
+    assert 'violates PodSecurity "restricted:latest": allowPrivilegeEscalation' in answer["message"]

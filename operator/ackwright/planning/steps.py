@@ -31,7 +31,7 @@ _MERGED_BY = {
     "imagePullSecrets": "name",
     "initContainers": "name",
     "ownerReferences": "uid",
-    "ports": "name",
+    "ports": "containerPort",
     "volumeMounts": "mountPath",
     "volumes": "name",
 }

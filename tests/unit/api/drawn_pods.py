@@ -120,7 +120,7 @@ _SIDECAR = _fields(
     command=st.just(["tail", ""]),
     args=st.just(["-f"]),
     env=_few(_fields({"name": st.sampled_from(["PATH", "X"])}, value=_TEXT), by="name"),
-    ports=st.just([{"containerPort": 9000}]),
+    ports=st.just([{"containerPort": 9000}, {"name": "b", "containerPort": 9001}]),
     resources=_fields(
         {}, limits=st.dictionaries(st.just("memory"), st.sampled_from(["1024Mi", "2Gi"])), requests=st.just({})
     ),
