@@ -39,10 +39,11 @@ from ackwright.planning.declared import NeverValid, declaration, suspended
 from ackwright.planning.kafka_work import KafkaWork, without_refused
 from ackwright.planning.observation import Observation
 from ackwright.planning.observed import KafkaState
-from ackwright.planning.plan import DeliveryPlan
+from ackwright.planning.plan import DeliveryPlan, plan
 from ackwright.planning.policy import policy
 from ackwright.planning.steps import Step, situation, steps
 from ackwright.planning.topic_steps import TopicStep, topic_of
+from ackwright.render.check import check_objects
 from ackwright.render.names import FINALIZER
 from ackwright.render.workload import objects as render
 from ackwright.settings import OperatorSettings
@@ -157,10 +158,18 @@ class Reconciler:
         work = self._without_refused(observation.pipeline, observation.plan, observation.kafka_work())
         pipeline = suspended(observation.pipeline) if work.pause else observation.pipeline
         desired = render(pipeline, observation.plan, meta["uid"], self._settings, observation.credentials)
+        desired = (*desired, *self._check(observation, meta["uid"]))
         has_finalizer = FINALIZER in meta.get("finalizers", ())
         depends_on = situation(observation, work, has_finalizer=has_finalizer, settings=self._settings, now=now)
         todo = steps(desired, observation.workload, depends_on)
         return _Plan(work, todo, report.intent(observation.status, todo, now))
+
+    def _check(self, observation: Observation, uid: str) -> tuple[dict[str, Any], ...]:
+        """The objects that check an edit; none without one."""
+        edited, held = observation.decision.check, observation.decision.held
+        if edited is None or held is None:
+            return ()
+        return check_objects(edited, plan(edited), uid, self._settings, held.hash)
 
     def _without_refused(self, pipeline: DeliveryPipeline, plan: DeliveryPlan, work: KafkaWork) -> KafkaWork:
         """The work without the steps that fail in a dry run: these are neither taken nor recorded as intent."""
@@ -184,7 +193,8 @@ class Reconciler:
     def _write_intent(self, resource: Object, observation: Observation, todo: _Plan) -> Object:
         """Records the steps and a new spec before the first step is taken. Returns the resource as it is then."""
         before = observation.status
-        edited = observation.generation != before.observed_generation
+        decision = observation.decision
+        edited = observation.generation != before.observed_generation or decision.accepted != before.accepted
         if todo.intent is None or not (edited or observation.expired or todo.intent != before.intent):
             return resource
         outcome = Outcome(todo.kafka, observation.workload, pending=todo.steps, intent=todo.intent)

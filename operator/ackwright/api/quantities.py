@@ -74,15 +74,20 @@ def _is_large_enough(memory: str) -> bool:
     return memory_mib(memory) >= 512
 
 
+_LAST_PORT = 65535
+
+
 def _is_address(server: str) -> bool:
     host, colon, port = server.strip().rpartition(":")
     is_host = re.fullmatch(r"[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]", host)
-    return bool(colon and is_host and re.fullmatch("[0-9]{1,5}", port) and 0 < int(port) < 65536)
+    return bool(colon and is_host and re.fullmatch("[0-9]{1,5}", port) and 0 < int(port) <= _LAST_PORT)
 
 
 def _wrong_address(servers: str) -> str:
     wrong = next(server for server in servers.split(",") if not _is_address(server))
-    return f", and {wrong.strip()!r} is not"
+    port = wrong.rpartition(":")[2]
+    why = f": a port is 1 to {_LAST_PORT}" if _is_address(f"{wrong.removesuffix(port)}1") and port.isdigit() else ""
+    return f", and {wrong.strip()!r} is not{why}"
 
 
 # The backslashes are doubled because they stand in a CEL string.

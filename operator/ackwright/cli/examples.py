@@ -19,7 +19,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "resume": ("ackwright resume flights -n ops",),
     "accept-topic": ("ackwright accept-topic flights delayed-flights -n ops",),
     "accept-positions": ("ackwright accept-positions flights -n ops",),
-    "support-bundle": ("ackwright support-bundle flights -n ops -o flights.zip",),
+    "support-bundle": ("ackwright support-bundle flights -n ops -o flights.tar.gz",),
     "operator": ("ackwright operator --namespace ops",),
     "demo": ("ackwright demo", "ackwright demo --sink postgres --records 50000"),
     "completion": ("ackwright completion bash",),

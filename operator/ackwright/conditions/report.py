@@ -67,6 +67,7 @@ def status(before: Status, observation: Observation, outcome: Outcome, now: date
         pending=(*edit, *map(str, outcome.pending)),
         stuck=observation.stuck,
         expired=observation.expired,
+        held=observation.decision.held,
     )
     aspects = findings(facts)
     return Status(
@@ -78,7 +79,8 @@ def status(before: Status, observation: Observation, outcome: Outcome, now: date
         conditions=merged(before.conditions, aspects, format_time(now), observation.generation),
         lost_topics=_lost_topics(aspects),
         moved_positions=_moved_positions(aspects),
-        accepted=observation.accepted,
+        accepted=observation.decision.accepted,
+        edit=observation.decision.held,
         intent=outcome.intent,
         driver=_driver(driver, observation.progress, before.driver) if driver else None,
         delivery=figures(before.delivery, observation.progress, now),

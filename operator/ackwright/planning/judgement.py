@@ -107,10 +107,10 @@ def _transform(pipeline: DeliveryPipeline, schema: Schema) -> TextFindings:
         problem = Problem.without_value(_SQL, "is not checked: sqlglot is not installed", _INSTALL)
         return TextFindings(warnings=(problem,))
     judgement = transform_sql.judge(sql, _view(pipeline, schema))
-    sink = pipeline.spec.sink.declared
+    sink = pipeline.spec.sink.declared_if_valid
     of_output: list[TextProblem] = []
     routes = None
-    if judgement.output is not None:
+    if judgement.output is not None and sink is not None:
         offsets = [judgement.start if o.offset is None else o.offset for o in judgement.output]
         columns = [OutputColumn(o.name, o.type) for o in judgement.output]
         for p in sink.output_problems(columns):
@@ -135,7 +135,7 @@ def _violation(problem: TextProblem) -> Violation:
 
 
 def _topics(pipeline: DeliveryPipeline, routes: bool | None) -> tuple[tuple[Violation, ...], tuple[Violation, ...]]:
-    """Errors and warnings for declared topics that the pipeline does not use."""
+    """Errors and warnings for declared topics that the pipeline does not use. Nothing without a valid sink."""
     errors: list[Violation] = []
     warnings: list[Violation] = []
     for path, name, nearest in _unused(pipeline):
@@ -152,7 +152,9 @@ def _topics(pipeline: DeliveryPipeline, routes: bool | None) -> tuple[tuple[Viol
 
 def _unused(pipeline: DeliveryPipeline) -> Iterator[tuple[str, str, str | None]]:
     """Topics that are declared and not used, each with the used one for which it was probably meant."""
-    sink = pipeline.spec.sink.declared
+    sink = pipeline.spec.sink.declared_if_valid
+    if sink is None:
+        return
     used = (*pipeline.spec.source.topics, *sink.topics())
     declared = [topic.name for topic in pipeline.spec.topics]
     undeclared = [name for name in used if name not in declared]
