@@ -45,7 +45,8 @@ def scrape(
 ) -> Scrape:
     """The samples of an operator with this pipeline, with the labels that a PodMonitor adds.
 
-    lost: whether its namespace is. leads: whether this replica does. waiting: for how many seconds a pipeline has been due after a change.
+    lost: whether its namespace is. leads: whether this replica does. waiting: for how many seconds a pipeline has been
+    due after a change.
     """
     seconds = 0.0
     worklist = Worklist(lambda: seconds)

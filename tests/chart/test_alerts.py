@@ -210,7 +210,7 @@ NOT_FIRING = [
     (
         "AckwrightNoLeader",
         "one replica stands by",
-        [HEALTHY | scrape(None, leads=False, pod="ackwright-operator-2")] * 30,
+        [{**HEALTHY, **scrape(None, leads=False, pod="ackwright-operator-2")}] * 30,
     ),
     ("AckwrightNoLeader", "a takeover", [HEALTHY, scrape(None, leads=False), HEALTHY, HEALTHY]),
     (
