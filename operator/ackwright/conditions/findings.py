@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ackwright.api.status import CHECKING, EditStatus, Truth
+from ackwright.api.status import CHECKING, ROLLED_BACK, EditStatus, Truth
 from ackwright.errors import AckwrightError
 from ackwright.planning.observed import NO_IMAGE, DriverPod, Workload
 from ackwright.planning.steps import DRIVERS
@@ -69,6 +69,7 @@ def findings(facts: Facts) -> Mapping[str, Finding]:
         "JobRunning": job,
         "Reconciling": _reconciling(facts, job, stalled, settled=settled),
         "Stalled": stalled,
+        **({"RolledBack": _rolled_back(facts.held)} if facts.held and facts.held.state == ROLLED_BACK else {}),
     }
 
 
@@ -213,7 +214,14 @@ def _stalled(facts: Facts, job: Finding, *, settled: bool) -> Finding:
 def _held(edit: EditStatus) -> Finding:
     """That a person has to correct an edit. The pipeline keeps running by the earlier spec."""
     reason = reason_of(edit.reason) or ConditionReason.HALTED
+    if edit.state == ROLLED_BACK:
+        return Finding("True", reason, edit.message)
     return Finding("True", reason, f"the edit is not applied, and the earlier spec keeps running: {edit.message}")
+
+
+def _rolled_back(edit: EditStatus) -> Finding:
+    """That an edit did not deliver in time, with the reason why it did not."""
+    return Finding("True", reason_of(edit.reason) or ConditionReason.HALTED, edit.message)
 
 
 def _halted(driver: DriverPod) -> Finding:
