@@ -51,6 +51,7 @@ class Facts:
     expired: bool = False  # the change takes longer than it may
     paused: TopicProblem | None = None  # why the driver drains, or has drained
     held: EditStatus | None = None  # a valid edit by which the pipeline does not run
+    waits: bool = False  # for its turn, because other drivers are being replaced
 
 
 def findings(facts: Facts) -> Mapping[str, Finding]:
@@ -239,6 +240,9 @@ def _reconciling(facts: Facts, job: Finding, stalled: Finding, *, settled: bool)
     if facts.held is not None:
         message = "the edit is checked in a pod, and the earlier spec keeps running until it has passed"
         return Finding("True", ConditionReason.CHECKING_EDIT, message)
+    if facts.waits:
+        message = "the driver is replaced when fewer others are (ACKWRIGHT_MAX_UNAVAILABLE); it delivers meanwhile"
+        return Finding("True", ConditionReason.PROGRESSING, message)
     if settled and not facts.pending and not facts.workload.rolling:
         return Finding("False", ConditionReason.SETTLED)
     # The old driver stays ready until it ends: without `rolling` an edit would seem complete before it has begun.

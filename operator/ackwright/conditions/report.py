@@ -41,6 +41,7 @@ class Outcome:
     pending: Sequence[Step] = ()  # steps that are still to be taken
     intent: Intent | None = None
     failure: AckwrightError | None = None  # of the step that failed
+    waits: bool = False  # for its turn, because other drivers are being replaced
 
 
 def intent(before: Status, todo: Sequence[Step], now: datetime) -> Intent | None:
@@ -71,6 +72,7 @@ def status(before: Status, observation: Observation, outcome: Outcome, now: date
         stuck=observation.stuck,
         expired=observation.expired,
         held=observation.decision.held,
+        waits=outcome.waits,
     )
     aspects = findings(facts)
     return Status(
