@@ -135,6 +135,10 @@ class Reconciler:
         """Forgets a pipeline that is gone."""
         self._memory.pop(uid, None)
 
+    def forget_all(self) -> None:
+        """Forgets everything that was remembered, since another operator may have acted meanwhile."""
+        self._memory.clear()
+
     def _is_steady(self, memory: Memory, cluster: ClusterState) -> bool:
         """Whether a whole reconcile would find the same as the last one.
 

@@ -95,7 +95,7 @@ def job_config(pipeline: DeliveryPipeline, plan: DeliveryPlan, uid: str, setting
     configuration that its pod was created with."""
     job = jobspec(
         plan,
-        master=_MASTER,
+        master=f"local[{plan.slots}]" if plan.state else _MASTER,
         identity=uid,
         secrets=SECRETS,
         progress_host="0.0.0.0",  # noqa: S104 (the pod's own network)
