@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from ackwright.api.spec import DeliveryPipeline
-from ackwright.api.status import Accepted, Status, seconds_since
+from ackwright.api.status import Accepted, Status, format_time, seconds_since
 from ackwright.clients.connections import Connections
 from ackwright.errors import AckwrightError
 from ackwright.memory import Memory, versions
@@ -17,9 +17,11 @@ from ackwright.observe.workload import workload
 from ackwright.pipeline_index import PipelineIndex
 from ackwright.planning.clusters import ClusterRole, needed_topics, parts, recorded_on
 from ackwright.planning.declared import Declaration
+from ackwright.planning.edits import Decision, decide
 from ackwright.planning.observation import Observation
 from ackwright.planning.observed import DriverPod, KafkaState, Workload
 from ackwright.planning.plan import DeliveryPlan, plan
+from ackwright.planning.policy import policy
 from ackwright.planning.suitability import unsuitable
 from ackwright.planning.topic_records import RecordedTopics, recorded_topics
 from ackwright.reasons import ConditionReason
@@ -69,6 +71,7 @@ class Observer:
     ) -> None:
         self._connections, self._settings, self._index = connections, settings, index
         self._now, self._clock = now, clock
+        self._policy = policy(settings)
 
     def cluster(
         self, resource: Object, objects: Sequence[Object], progress_by_address: Reports, memory: Memory
@@ -92,8 +95,9 @@ class Observer:
         memory: Memory,
     ) -> Observation:
         """Everything that the next steps depend on, with the state of Kafka."""
-        pipeline = declared.pipeline
         generation = resource["metadata"].get("generation")
+        decision = self._decision(resource, status, declared, cluster)
+        pipeline = decision.pipeline
         conflicts = self._index.conflicting_declarations(resource, pipeline)
         recorded = recorded_topics(status, pipeline.metadata.annotations, conflicts)
         delivery_plan = plan(pipeline)
@@ -104,9 +108,7 @@ class Observer:
             generation=generation,
             invalid=declared.invalid,
             edit=declared.edit,
-            accepted=status.accepted
-            if declared.invalid
-            else Accepted(generation=generation or 0, hash=digest(resource["spec"]), spec=resource["spec"]),
+            decision=decision,
             status=status,
             workload=cluster.workload,
             progress=cluster.progress,
@@ -116,6 +118,24 @@ class Observer:
             credentials=self._credentials(pipeline, kafka, cluster.workload),
             stuck=memory.tracker.is_stuck(pipeline, self._settings.stuck, self._clock()),
             expired=self._is_expired(memory, status, generation),
+        )
+
+    def _decision(self, resource: Object, status: Status, declared: Declaration, cluster: ClusterState) -> Decision:
+        """By which spec the pipeline runs now."""
+        spec = resource["spec"]
+        generation, now = resource["metadata"].get("generation") or 0, self._now()
+        present = Accepted(generation=generation, hash=digest(spec), spec=spec, since=format_time(now))
+        return decide(
+            resource,
+            status,
+            declared,
+            cluster.workload,
+            cluster.progress,
+            present=present,
+            hash_of=digest,
+            policy=self._policy,
+            settings=self._settings,
+            now=now,
         )
 
     def _kafka(
@@ -177,6 +197,11 @@ class Observer:
             return stalled.observed_generation == generation
         if reconciling is None or reconciling.status != "True" or reconciling.observed_generation != generation:
             return False
+        if reconciling.reason == ConditionReason.CHECKING_EDIT:  # the check has a separate limit
+            return False
         # An edit during a change does not move the transition's time, but gets the whole time too.
         changing = seconds_since(reconciling.last_transition_time, self._now())
-        return min(changing, self._clock() - memory.edited) > self._settings.settle
+        times = [changing, self._clock() - memory.edited]
+        if status.accepted is not None and status.accepted.since is not None:  # its check took time
+            times.append(seconds_since(status.accepted.since, self._now()))
+        return min(times) > self._settings.settle

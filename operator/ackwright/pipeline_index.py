@@ -24,7 +24,7 @@ class PipelineIndex:
     """
 
     def __init__(self, policy: Policy = Policy()) -> None:  # noqa: B008 (frozen)
-        """policy: pipelines whose group it refuses do not own that group."""
+        """policy: what it refuses of a pipeline neither owns a group nor decides about a topic."""
         self._policy = policy
         self._resources: dict[Key, Resource] = {}
         self._shares: dict[Key, frozenset[Share]] = {}
@@ -48,9 +48,9 @@ class PipelineIndex:
         return declared.group_owner(resource, self._sharing([("group", declared.group_of(resource))]), self._policy)
 
     def conflicting_declarations(self, resource: Resource, pipeline: DeliveryPipeline) -> dict[str, str]:
-        """By topic, the older pipeline that declares it differently."""
+        """By topic, the oldest pipeline that declares it, if it does so differently."""
         others = self._sharing(("topic", t.name) for t in pipeline.spec.topics)
-        return declared.conflicting_declarations(resource, pipeline, others)
+        return declared.conflicting_declarations(resource, pipeline, others, self._policy)
 
     def shared_topics(self, resource: Resource) -> frozenset[str]:
         """Topics of this pipeline that another pipeline declares too."""

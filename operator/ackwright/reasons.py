@@ -23,6 +23,7 @@ class ConditionReason(StrEnum):
     SCHEMAS_RESOLVED = "SchemasResolved"
     SETTLED = "Settled"
     PROGRESSING = "Progressing"
+    CHECKING_EDIT = "CheckingEdit"
     STALLED = "Stalled"
     CREATING = "Creating"
     REPAIRING = "Repairing"
@@ -74,6 +75,7 @@ class Consequences:
 
 _ORDINARY = Consequences()
 _CONSEQUENCES: Mapping[AnyReason, Consequences] = {
+    ConditionReason.CHECKING_EDIT: Consequences(expected=True),
     ConditionReason.CREATING: Consequences(expected=True),
     ConditionReason.REPAIRING: Consequences(expected=True),
     ConditionReason.NOT_STARTED: Consequences(expected=True),
@@ -108,6 +110,11 @@ _CONSEQUENCES: Mapping[AnyReason, Consequences] = {
 def consequences(reason: str) -> Consequences:
     """What follows from the reason. One of another release has no consequences."""
     return next((row for r, row in _CONSEQUENCES.items() if r == reason), _ORDINARY)
+
+
+def reason_of(text: str) -> AnyReason | None:
+    """The reason with this text; None for one of another release."""
+    return next((reason for reason in (*Reason, *ConditionReason) if reason == text), None)
 
 
 def worst(reasons: Iterable[AnyReason]) -> AnyReason:

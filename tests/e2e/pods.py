@@ -21,9 +21,10 @@ from ackwright.clients.kubernetes import GROUP, VERSION, ApiError, Kubernetes
 from ackwright.controller import CHILDREN, OURS
 from ackwright.observe.progress import ProgressReader
 from ackwright.observe.workload import drivers, progress_addresses
+from ackwright.render.check import CHECK_ROLE
 from ackwright.render.names import PIPELINE_LABEL, ROLE_LABEL
 from ackwright.render.workload import PROGRESS_PORT
-from ackwright_stream.reports import ProgressReport
+from ackwright_stream.reports import Ending, ProgressReport
 from minimal_job import minimal_report
 
 Object = dict[str, Any]
@@ -55,6 +56,7 @@ class Pods:
     def __init__(self, kubernetes: Kubernetes, namespace: str, address: str) -> None:
         self._kubernetes, self._namespace, self._address = kubernetes, namespace, address
         self.created: Counter[str] = Counter()  # number of pods created, by pipeline
+        self.check_ending = Ending(0)  # of every pod that checks an edit
         self.concurrent_drivers: Counter[str] = Counter()  # highest number of drivers at the same time, by pipeline
 
     def children(self) -> list[Object]:
@@ -76,6 +78,8 @@ class Pods:
         changed = set()
         for child in children:
             own = [p for p in pods if _owned_by(p, child)]
+            if _is_check(child) and self._end_check(child):
+                changed.add(_pipeline(child))
             if self._collect(child, own, existing) or (child["kind"] in _OWNERS and self.control(child, own)):
                 changed.add(_pipeline(child))
         return changed
@@ -140,6 +144,19 @@ class Pods:
             "conditions": [{"type": "Ready", "status": "True"}],
         }
         self._kubernetes.put_status({**created, "apiVersion": "v1", "kind": "Pod", "status": running})
+
+    def _end_check(self, pod: Object) -> bool:
+        """Ends the pod of an edit's check as its kubelet would; returns whether it changed anything."""
+        if pod["metadata"].get("deletionTimestamp") or pod.get("status", {}).get("phase") in ("Succeeded", "Failed"):
+            return False
+        terminated = {"exitCode": self.check_ending.exit_code, "message": self.check_ending.to_json()}
+        container = {"name": "driver", "image": "", "imageID": "", "ready": False, "restartCount": 0}
+        status = {
+            "phase": "Failed" if self.check_ending.exit_code else "Succeeded",
+            "containerStatuses": [{**container, "state": {"terminated": terminated}}],
+        }
+        self._kubernetes.put_status({**pod, "apiVersion": "v1", "kind": "Pod", "status": status})
+        return True
 
     def _collect(self, child: Object, own: list[Object], existing: set[str]) -> bool:
         """Acts as kubelet for deleted pods and as garbage collector; returns whether it changed anything."""
@@ -232,6 +249,10 @@ def free_address() -> str:
 
 def _owned_by(pod: Mapping[str, Any], owner: Mapping[str, Any]) -> bool:
     return any(o["uid"] == owner["metadata"]["uid"] for o in pod["metadata"].get("ownerReferences", ()))
+
+
+def _is_check(child: Mapping[str, Any]) -> bool:
+    return bool(child["kind"] == "Pod" and child["metadata"]["labels"].get(ROLE_LABEL) == CHECK_ROLE)
 
 
 def _pipeline(child: Mapping[str, Any]) -> str:

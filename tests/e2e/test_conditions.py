@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from e2e.pipelines import NAMESPACE, Installation, pipeline
@@ -20,6 +22,60 @@ def test_invalid_specs_are_refused_or_leave_the_last_valid_one_running(installed
         assert p.driver() is not None
         assert driver is not None
         assert p.driver()["metadata"]["uid"] == driver["metadata"]["uid"]  # type: ignore[index]
+
+
+def test_an_edit_that_only_the_operator_can_refuse_leaves_the_last_valid_spec_running(installed: Installation) -> None:
+    """The API server accepts the edit: it knows neither Spark's SQL nor the columns of the source."""
+    with pipeline(installed, "exactly-once") as p:
+        p.wait_for("Ready", "True")
+        driver, valid = p.driver(), dict(p.document["spec"])
+        assert driver is not None
+        p.apply(transform={"sql": "SELECT tailnum AS key, dep_delai FROM source"})
+        condition = p.wait_for("Stalled", "True", "InvalidSpec")
+        assert "dep_delai" in condition["message"]
+        p.produce_flights(1000)
+        p.wait_until_delivered()
+        assert p.driver()["metadata"]["uid"] == driver["metadata"]["uid"]  # type: ignore[index]
+        assert p.status()["accepted"]["spec"]["transform"] == valid["transform"]
+        p.apply(transform=valid["transform"])
+        p.wait_for("Ready", "True")
+        assert p.driver()["metadata"]["uid"] == driver["metadata"]["uid"]  # type: ignore[index]
+
+
+def test_an_edit_that_the_job_refuses_never_drains_the_driver(installed: Installation) -> None:
+    """Nothing but the job can load a Python transform. A correct edit afterwards replaces the driver."""
+    with pipeline(installed, "exactly-once") as p:
+        p.wait_for("Ready", "True")
+        p.produce_flights(1000)
+        driver, valid = p.driver(), dict(p.document["spec"])
+        assert driver is not None
+        p.apply(transform={"python": {"module": "no_such_module", "function": "transform"}})
+        p.wait_for("Reconciling", "True", "CheckingEdit")
+        condition = p.wait_for("Stalled", "True", "InvalidTransform")
+        assert "no_such_module" in condition["message"]
+        assert p.driver()["metadata"]["uid"] == driver["metadata"]["uid"]  # type: ignore[index]
+        p.produce_flights(1000, skip=1000)
+        p.wait_until_delivered()
+        p.apply(transform={"sql": valid["transform"]["sql"].replace("> 15", ">= 15")})
+        p.wait_for("Ready", "True")
+        assert p.driver()["metadata"]["uid"] != driver["metadata"]["uid"]  # type: ignore[index]
+        assert not installed.get("pods", labels=f"ackwright.io/pipeline={p.name},ackwright.io/role=check")
+
+
+def test_an_edit_that_does_not_deliver_in_time_is_rolled_back(installed: Installation, tmp_path: Path) -> None:
+    """Spark can build the query, and the first record makes it fail."""
+    with pipeline(installed, "exactly-once", rollback={"after": "3m"}) as p:
+        p.wait_for("Ready", "True")
+        p.produce_flights(1000)
+        p.wait_until_delivered()
+        p.apply(transform={"sql": "SELECT tailnum AS key, raise_error('no') AS origin FROM source"})
+        p.produce_flights(1000, skip=1000)
+        p.wait_for("RolledBack", "True")
+        valid = p.status()["accepted"]["spec"]["transform"]
+        assert valid != p.document["spec"]["transform"]
+        p.wait_until_delivered()
+        p.document["spec"]["transform"] = valid  # what the records were transformed with
+        p.wait_until_delivered_and_audit(tmp_path)
 
 
 def test_wrong_credentials_are_reported_until_they_are_corrected(installed: Installation) -> None:

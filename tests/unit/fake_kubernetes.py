@@ -13,7 +13,9 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from ackwright.clients.kubernetes import FIELD_MANAGER, ApiError, Kubernetes
-from ackwright.render.names import FINALIZER, digest
+from ackwright.render.check import CHECK_ROLE
+from ackwright.render.names import FINALIZER, ROLE_LABEL, digest
+from ackwright_stream.reports import Ending
 
 Object = dict[str, Any]
 T = TypeVar("T")
@@ -45,6 +47,7 @@ class FakeKubernetes(Kubernetes):
         self.writes: list[str] = []
         self.recorded: list[tuple[str, str]] = []  # reason and message of each
         self.ready = True  # whether pods become ready
+        self.check_ending: Ending | None = Ending(0)  # of each pod that checks an edit; None: it runs on
         self.lost: set[str] = set()  # uids of pods on a node that does not answer
         self.die: int | None = None  # number of the write at which the operator is killed
         self.die_after = False  # after that write, and not before it
@@ -84,6 +87,8 @@ class FakeKubernetes(Kubernetes):
                 "creationTimestamp": NOW,
                 "managedFields": [{"manager": FIELD_MANAGER, "operation": "Update"}],
             }
+            if desired["kind"] == "Pod":
+                item["status"] = {"phase": "Pending", "conditions": []}
             self._created[key] = _copy(desired)
             self._store(item)
         return _copy(self.stored[key])
@@ -177,7 +182,10 @@ class FakeKubernetes(Kubernetes):
         for item in [o for (kind, _), o in self.stored.items() if kind in _OWNERS]:
             self._control(item)
         for pod in self.pods():
-            if self.ready and not pod["metadata"].get("deletionTimestamp"):
+            if pod["metadata"]["labels"].get(ROLE_LABEL) == CHECK_ROLE:
+                if self.check_ending is not None and pod["status"]["phase"] == "Pending":
+                    end_container(pod, self.check_ending)
+            elif self.ready and not pod["metadata"].get("deletionTimestamp"):
                 pod["status"]["conditions"] = [{"type": "Ready", "status": "True"}]
         return before != json.dumps([*self.stored.values()])
 
@@ -238,6 +246,15 @@ class FakeKubernetes(Kubernetes):
             )
             if outdated or pod["metadata"]["name"] not in names_of_pods:
                 pod["metadata"].setdefault("deletionTimestamp", NOW)
+
+
+def end_container(pod: Object, ending: Ending) -> None:
+    """The pod of a check ends like this."""
+    terminated = {"exitCode": ending.exit_code, "message": ending.to_json(), "finishedAt": NOW}
+    pod["status"] |= {
+        "phase": "Failed" if ending.exit_code else "Succeeded",
+        "containerStatuses": [{"name": "driver", "state": {"terminated": terminated}}],
+    }
 
 
 def _copy(value: T) -> T:

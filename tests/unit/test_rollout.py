@@ -10,7 +10,7 @@ from ackwright.planning.observed import DriverPod, Workload
 from ackwright_stream.reports import State
 from unit.world import RUNNING, SPEC, World
 
-EDITED = SPEC | {"transform": {"sql": "SELECT key, value FROM source"}}
+EDITED = SPEC | {"trigger": {"interval": "2s"}}  # an edit that needs no check
 
 
 SETTLED = "False/Settled"
@@ -81,7 +81,7 @@ def deleted(world: World) -> list[str]:
 def test_an_edit_replaces_the_standby_first(active: str, order: list[str]) -> None:
     world = pair(active)
     assert world.conditions("Ready", "JobRunning", "Reconciling") == ["True/Delivering", "True/Running", SETTLED]
-    world.kubernetes.declare("p", PAIR | {"transform": EDITED["transform"]})
+    world.kubernetes.declare("p", PAIR | {"trigger": EDITED["trigger"]})
     while len(deleted(world)) < 2:
         assert world.condition("Ready") == "True/Delivering"
         world.reconcile()
@@ -93,7 +93,7 @@ def test_an_edit_replaces_the_standby_first(active: str, order: list[str]) -> No
 
 def test_an_edit_whose_driver_does_not_start_leaves_the_one_that_delivers_in_place() -> None:
     world = pair()
-    world.kubernetes.declare("p", PAIR | {"transform": EDITED["transform"]})
+    world.kubernetes.declare("p", PAIR | {"trigger": EDITED["trigger"]})
     world.kubernetes.ready = False
     for _ in range(20):
         world.reconcile()

@@ -147,7 +147,8 @@ class World:
             state[kind, name] = {**{k: v for k, v in o.items() if k not in ("metadata", "status")}, **meta}
         status = self.resource["status"]
         conditions = {c["type"]: (c["status"], c["reason"], c["message"]) for c in status["conditions"]}
-        rest = {k: status.get(k) for k in ("accepted", "intent", "observedGeneration", "topics", "group", "guarantee")}
+        names = ("accepted", "edit", "intent", "observedGeneration", "topics", "group", "guarantee")
+        rest = {k: {**v, "since": None} if isinstance(v := status.get(k), dict) else v for k in names}
         return {**state, "conditions": conditions, "rest": rest, "topics": sorted(self.kafka.existing)}
 
     def statuses_written(self) -> int:

@@ -18,6 +18,7 @@ from ackwright.cli.failures import print_errors, warnings_of
 from ackwright.cli.output import OutputFormat, console, document, emit, file_option, output_option, settings_table
 from ackwright.cli.target import Target, target_options
 from ackwright.planning.changes import Change, changes, largest_effect, left_alone
+from ackwright.planning.edits import needs_check
 from ackwright.planning.guarantees import Setting, Settings
 from ackwright.planning.plan import DeliveryPlan, load, load_judged
 from ackwright.planning.summary import Summary, summary
@@ -76,12 +77,15 @@ def _in_cluster(target: Target, pipeline: DeliveryPipeline) -> DeliveryPipeline:
 def _compare(before: DeliveryPipeline, after: DeliveryPipeline, output: OutputFormat) -> int:
     differences = changes(before, after)
     change = largest_effect(differences)
+    checked = change is ChangeClass.RESTART and needs_check(before, after)
     if output != "table":
-        emit({"takes": change, "changes": differences}, output)
+        emit({"takes": change, "checked": checked, "changes": differences}, output)
     elif change is None:
         click.echo("nothing changes")
     else:
         print_changes(differences, console())
+    if output == "table" and checked:
+        click.echo("in a cluster the edit is checked in a pod before the driver is drained")
     return ExitCode.INVALID if change is ChangeClass.IMMUTABLE else ExitCode.OK
 
 

@@ -10,20 +10,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ackwright.api.status import Truth
+from ackwright.api.status import CHECKING, ROLLED_BACK, EditStatus, Truth
 from ackwright.errors import AckwrightError
-from ackwright.planning.observed import DriverPod, Workload
+from ackwright.planning.observed import NO_IMAGE, DriverPod, Workload
 from ackwright.planning.steps import DRIVERS
 from ackwright.planning.topic_steps import TopicProblem
-from ackwright.reasons import AnyReason, ConditionReason, consequences
+from ackwright.reasons import AnyReason, ConditionReason, consequences, reason_of
 from ackwright.wording import counted
 from ackwright_stream.jobspec import ExitCode
 from ackwright_stream.reasons import REASONS, Reason
 from ackwright_stream.reports import Failure, LostTopic, ProgressReport, State
-
-_NO_IMAGE = frozenset(
-    {"ImagePullBackOff", "ErrImagePull", "InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError"}
-)
 
 
 @dataclass(frozen=True)
@@ -54,6 +50,8 @@ class Facts:
     stuck: bool = False  # the driver has lag and makes no progress
     expired: bool = False  # the change takes longer than it may
     paused: TopicProblem | None = None  # why the driver drains, or has drained
+    held: EditStatus | None = None  # a valid edit by which the pipeline does not run
+    waits: bool = False  # for its turn, because other drivers are being replaced
 
 
 def findings(facts: Facts) -> Mapping[str, Finding]:
@@ -72,6 +70,7 @@ def findings(facts: Facts) -> Mapping[str, Finding]:
         "JobRunning": job,
         "Reconciling": _reconciling(facts, job, stalled, settled=settled),
         "Stalled": stalled,
+        **({"RolledBack": _rolled_back(facts.held)} if facts.held and facts.held.state == ROLLED_BACK else {}),
     }
 
 
@@ -127,7 +126,7 @@ def _draining(driver: DriverPod | None, paused: TopicProblem | None) -> Finding:
 def _not_running(driver: DriverPod, progress: ProgressReport | None) -> Finding:
     if driver.unschedulable:
         return Finding("False", ConditionReason.UNSCHEDULABLE, f"no node fits {driver.name}: {driver.unschedulable}")
-    if driver.waiting in _NO_IMAGE:
+    if driver.waiting in NO_IMAGE:
         return Finding(
             "False",
             ConditionReason.IMAGE_UNAVAILABLE,
@@ -205,10 +204,25 @@ def _stalled(facts: Facts, job: Finding, *, settled: bool) -> Finding:
     halted = driver is not None and driver.exit_code in (ExitCode.INVALID, ExitCode.HALTED) and not _has_started(facts)
     if driver and halted and job.status != "True":
         return _halted(driver)
+    if facts.held is not None and facts.held.state != CHECKING:
+        return _held(facts.held)
     # How long copying replicas takes depends on their size, so it has no deadline.
     if facts.expired and not settled and facts.topics.reason != ConditionReason.REPAIRING:
         return Finding("True", ConditionReason.DEADLINE_EXCEEDED, job.message or facts.topics.message)
     return Finding("False", ConditionReason.PROGRESSING)
+
+
+def _held(edit: EditStatus) -> Finding:
+    """That a person has to correct an edit. The pipeline keeps running by the earlier spec."""
+    reason = reason_of(edit.reason) or ConditionReason.HALTED
+    if edit.state == ROLLED_BACK:
+        return Finding("True", reason, edit.message)
+    return Finding("True", reason, f"the edit is not applied, and the earlier spec keeps running: {edit.message}")
+
+
+def _rolled_back(edit: EditStatus) -> Finding:
+    """That an edit did not deliver in time, with the reason why it did not."""
+    return Finding("True", reason_of(edit.reason) or ConditionReason.HALTED, edit.message)
 
 
 def _halted(driver: DriverPod) -> Finding:
@@ -223,6 +237,12 @@ def _halted(driver: DriverPod) -> Finding:
 def _reconciling(facts: Facts, job: Finding, stalled: Finding, *, settled: bool) -> Finding:
     if stalled.status == "True":
         return Finding("False", ConditionReason.STALLED, stalled.message)
+    if facts.held is not None:
+        message = "the edit is checked in a pod, and the earlier spec keeps running until it has passed"
+        return Finding("True", ConditionReason.CHECKING_EDIT, message)
+    if facts.waits:
+        message = "the driver is replaced when fewer others are (ACKWRIGHT_MAX_UNAVAILABLE); it delivers meanwhile"
+        return Finding("True", ConditionReason.PROGRESSING, message)
     if settled and not facts.pending and not facts.workload.rolling:
         return Finding("False", ConditionReason.SETTLED)
     # The old driver stays ready until it ends: without `rolling` an edit would seem complete before it has begun.

@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ackwright.planning.observed import DriverError, DriverPod, EndedExecutor, LastLogLine, OutOfMemory, Workload
+from ackwright.planning.observed import (
+    CheckPod,
+    DriverError,
+    DriverPod,
+    EndedExecutor,
+    LastLogLine,
+    OutOfMemory,
+    Workload,
+)
+from ackwright.render.check import CHECK_ROLE, EDIT_LABEL
 from ackwright.render.names import ROLE_LABEL
 from ackwright.render.workload import PROGRESS_PORT
 from ackwright_stream.reports import Ending
@@ -14,7 +23,10 @@ Object = Mapping[str, Any]
 
 _LOG_PREFIX = "ackwright: "  # of the line on stderr with which the job says why it ends
 _NODE_LOST = "DeletionByTaintManager"
-_CONTAINER, _CONFIG = "driver", "job"  # names in the pod; others may add containers and volumes, such as a service mesh
+_CONTAINER, _CONFIG = (
+    "driver",
+    "job",
+)  # names in the pod, also in that of a check; others may add containers and volumes, such as a service mesh
 # A pipeline has two drivers at most, and for a moment their successors. Authors can create pods with the same labels.
 _DRIVERS_READ = 4
 
@@ -23,12 +35,15 @@ def workload(objects: Iterable[Object], uid: str) -> Workload:
     """The workload of the pipeline with this uid, out of the objects that carry its label."""
     children: dict[tuple[str, str], Object] = {}
     in_the_way: list[tuple[str, str]] = []
-    driver_pods, ended = [], []
+    driver_pods, ended, checks = [], [], []
     for item in objects:
         meta = item["metadata"]
         if item["kind"] == "Pod":
             if _is_driver(item):
                 driver_pods.append(driver_pod(item))
+            elif _role(item) == CHECK_ROLE:
+                if any(o.get("uid") == uid for o in meta.get("ownerReferences", ())):
+                    checks.append(check_pod(item))
             elif item.get("status", {}).get("phase") in ("Succeeded", "Failed") and not meta.get("deletionTimestamp"):
                 ended.append(EndedExecutor(meta["name"], meta["uid"]))
         elif any(o.get("uid") == uid for o in meta.get("ownerReferences", ())):
@@ -40,6 +55,7 @@ def workload(objects: Iterable[Object], uid: str) -> Workload:
         frozenset(in_the_way),
         tuple(sorted(driver_pods, key=lambda d: d.name)),
         tuple(sorted(ended, key=lambda e: e.name)),
+        tuple(sorted(checks, key=lambda c: c.name)),
     )
 
 
@@ -73,6 +89,25 @@ def driver_pod(pod: Object) -> DriverPod:
         ),
         revision=meta.get("labels", {}).get("controller-revision-hash"),
         address=_progress_address(status.get("podIP")),
+    )
+
+
+def check_pod(pod: Object) -> CheckPod:
+    """The pod of an edit's check out of its object."""
+    state, phase = driver_pod(pod), pod.get("status", {}).get("phase")
+    return CheckPod(
+        name=state.name,
+        uid=state.uid,
+        edit=pod["metadata"].get("labels", {}).get(EDIT_LABEL, ""),
+        deleting=state.deleting,
+        ended=phase in ("Succeeded", "Failed"),
+        passed=phase == "Succeeded",
+        out_of_time=pod.get("status", {}).get("reason") == "DeadlineExceeded",
+        waiting=state.waiting,
+        waiting_message=state.waiting_message,
+        unschedulable=state.unschedulable,
+        exit_code=state.exit_code,
+        error=state.error,
     )
 
 
@@ -115,4 +150,9 @@ def drivers(objects: Iterable[Object]) -> tuple[DriverPod, ...]:
 
 
 def _is_driver(item: Object) -> bool:
-    return bool(item["kind"] == "Pod" and item["metadata"].get("labels", {}).get(ROLE_LABEL) == "driver")
+    return item["kind"] == "Pod" and _role(item) == "driver"
+
+
+def _role(item: Object) -> str | None:
+    role: str | None = item["metadata"].get("labels", {}).get(ROLE_LABEL)
+    return role

@@ -123,30 +123,33 @@ def accepted_losses(annotations: Mapping[str, str]) -> dict[str, str]:
 
 
 def conflicting_declarations(
-    resource: Resource, pipeline: DeliveryPipeline, others: Iterable[Resource]
+    resource: Resource, pipeline: DeliveryPipeline, others: Iterable[Resource], policy: Policy
 ) -> dict[str, str]:
-    """By topic, the oldest pipeline (visible_name) on the same brokers that declares the topic differently and is
-    older than this one.
+    """By topic, the pipeline (visible_name) whose declaration applies, if it differs from this pipeline's.
 
-    Invalid resources do not count. others: pipelines that declare one of this pipeline's topics.
+    Of the valid pipelines on the same brokers, the oldest that declares a topic decides. The others do not count, so a
+    pipeline has no conflict with one that is in conflict itself. others: pipelines that declare one of this pipeline's
+    topics.
     """
     own = {t.name: t for t in topic_plans(pipeline) if not t.internal}
     brokers = frozenset(b for name in own for b in _brokers_of(pipeline, name))
     older = [r for r in sorted(others, key=_age) if _age(r) < _age(resource) and _all_brokers(r) & brokers]
     # After an invalid edit the pipeline is that of the last valid spec, so the resource's text cannot be compared.
     is_current = bool(older) and parse_resource(resource)[0] == pipeline
-    conflicts: dict[str, str] = {}
+    if is_current and all(_same_text(other, resource, own) for other in older):
+        return {}
+    undecided, conflicts = set(own), dict[str, str]()
     for other in older:
-        other_pipeline = None if is_current and _same_text(other, resource, own) else parse_resource(other)[0]
-        if other_pipeline is None:
+        if not undecided & topics_of(other):
             continue
-        for topic in topic_plans(other_pipeline):
-            if (
-                topic.name in own
-                and not _same_settings(topic, own[topic.name])
-                and _brokers_of(other_pipeline, topic.name) & _brokers_of(pipeline, topic.name)
-            ):
-                conflicts.setdefault(topic.name, visible_name(other, resource))
+        declaring = parse_resource(other)[0]
+        if declaring is None or policy.violations(declaring, other):
+            continue
+        for topic in topic_plans(declaring):
+            if topic.name in undecided and _brokers_of(declaring, topic.name) & _brokers_of(pipeline, topic.name):
+                undecided.remove(topic.name)
+                if not _same_settings(topic, own[topic.name]):
+                    conflicts[topic.name] = visible_name(other, resource)
     return conflicts
 
 

@@ -108,10 +108,10 @@ def _transform(pipeline: DeliveryPipeline, schema: Schema) -> TextFindings:
         return TextFindings(warnings=(problem,))
     stateful = pipeline.spec.state is not None
     judgement = transform_sql.judge(sql, _view(pipeline, schema), stateful=stateful)
-    sink = pipeline.spec.sink.declared
+    sink = pipeline.spec.sink.declared_if_valid
     of_output: list[TextProblem] = []
     routes = None
-    if judgement.output is not None:
+    if judgement.output is not None and sink is not None:
         offsets = [judgement.start if o.offset is None else o.offset for o in judgement.output]
         columns = [OutputColumn(o.name, o.type) for o in judgement.output]
         for p in sink.output_problems(columns):
@@ -139,7 +139,7 @@ def _violation(problem: TextProblem) -> Violation:
 
 
 def _topics(pipeline: DeliveryPipeline, routes: bool | None) -> tuple[tuple[Violation, ...], tuple[Violation, ...]]:
-    """Errors and warnings for declared topics that the pipeline does not use."""
+    """Errors and warnings for declared topics that the pipeline does not use. Nothing without a valid sink."""
     errors: list[Violation] = []
     warnings: list[Violation] = []
     for path, name, nearest in _unused(pipeline):
@@ -156,7 +156,9 @@ def _topics(pipeline: DeliveryPipeline, routes: bool | None) -> tuple[tuple[Viol
 
 def _unused(pipeline: DeliveryPipeline) -> Iterator[tuple[str, str, str | None]]:
     """Topics that are declared and not used, each with the used one for which it was probably meant."""
-    sink = pipeline.spec.sink.declared
+    sink = pipeline.spec.sink.declared_if_valid
+    if sink is None:
+        return
     used = (*pipeline.spec.source.topics, *sink.topics())
     declared = [topic.name for topic in pipeline.spec.topics]
     undeclared = [name for name in used if name not in declared]

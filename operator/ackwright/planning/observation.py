@@ -6,10 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ackwright.api.spec import DeliveryPipeline
-from ackwright.api.status import Accepted, Status, TopicStatus
+from ackwright.api.status import Status, TopicStatus
 from ackwright.errors import AckwrightError
 from ackwright.planning.changes import Change
 from ackwright.planning.clusters import ClusterRole, needed_topics, parts, recorded_on, role_of
+from ackwright.planning.edits import Decision
 from ackwright.planning.kafka_work import KafkaWork, combined, kafka_work
 from ackwright.planning.observed import KafkaState, Workload
 from ackwright.planning.plan import DeliveryPlan
@@ -21,12 +22,12 @@ from ackwright_stream.reports import ProgressReport
 class Observation:
     """A pipeline with a valid spec, now or earlier, and its actual state."""
 
-    pipeline: DeliveryPipeline  # of the present spec, or of the last valid one
+    pipeline: DeliveryPipeline  # of the spec in force: the present one, or an earlier one
     plan: DeliveryPlan
     generation: int | None  # of the present spec
     invalid: str | None  # what is wrong with the present spec; None: it is valid
     edit: tuple[Change, ...]  # differences from the last accepted spec
-    accepted: Accepted | None  # the last valid spec
+    decision: Decision  # the spec in force, and what happens to an edit
     status: Status  # before this reconcile
     workload: Workload
     progress: ProgressReport | None  # None: no driver answers

@@ -37,6 +37,11 @@ class LastLogLine:
         return self.text
 
 
+# Why a container waits for an image or a configuration that may never come.
+NO_IMAGE = frozenset(
+    {"ImagePullBackOff", "ErrImagePull", "InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError"}
+)
+
 DriverError = Failure | OutOfMemory | LastLogLine  # why a driver's container ended; str() is a sentence for people
 
 
@@ -67,6 +72,24 @@ class DriverPod:
 
 
 @dataclass(frozen=True)
+class CheckPod:
+    """The pod in which an edit is checked."""
+
+    name: str
+    uid: str
+    edit: str  # the hash of the spec that it checks
+    deleting: bool = False
+    ended: bool = False
+    passed: bool = False
+    out_of_time: bool = False  # it had its limit of time
+    waiting: str | None = None  # as of DriverPod, like the next four
+    waiting_message: str = ""
+    unschedulable: str | None = None
+    exit_code: int | None = None
+    error: DriverError | None = None
+
+
+@dataclass(frozen=True)
 class EndedExecutor:
     """An executor's pod that has ended and that no running driver will remove."""
 
@@ -82,6 +105,7 @@ class Workload:
     in_the_way: frozenset[Key] = frozenset()  # leftovers of an earlier pipeline of the same name, being deleted
     drivers: tuple[DriverPod, ...] = ()
     ended: tuple[EndedExecutor, ...] = ()
+    checks: tuple[CheckPod, ...] = ()
 
     @property
     def driver(self) -> DriverPod | None:

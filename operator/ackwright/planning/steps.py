@@ -29,8 +29,9 @@ _MERGED_BY = {
     "containers": "name",
     "env": "name",
     "imagePullSecrets": "name",
+    "initContainers": "name",
     "ownerReferences": "uid",
-    "ports": "name",
+    "ports": "containerPort",
     "volumeMounts": "mountPath",
     "volumes": "name",
 }
@@ -82,6 +83,8 @@ class Situation:
     overdue: frozenset[str] = frozenset()  # uids of drivers that were deleted and should have ended long ago
     retry_now: bool = False  # the driver has waited long enough for its next start
     finalizer: bool | None = None  # whether to add or remove it; None: it is as it should be
+    outdated_checks: frozenset[str] = frozenset()  # uids of pods that checked another edit, or are to check again
+    edit: bool = False  # whether an edit is checked or refused, whose check's pod has a log
 
 
 def situation(
@@ -105,6 +108,8 @@ def situation(
         overdue=frozenset(d.uid for d in workload.drivers if seconds_since(d.gone_by, now) > settings.node_lost),
         retry_now=waits and transient and waited > settings.crash_delay_max,
         finalizer=needs_finalizer if needs_finalizer != has_finalizer else None,
+        outdated_checks=observation.decision.outdated,
+        edit=observation.decision.held is not None,
     )
 
 
@@ -113,12 +118,29 @@ def steps(desired: Sequence[Object], observed: Workload, situation: Situation) -
     todo: list[Step] = [] if situation.finalizer is None else [Finalizer(situation.finalizer)]
     todo += situation.topics
     driver = next((o for o in desired if o["kind"] in DRIVERS), None)
-    todo += [step for o in desired if o is not driver if (step := _applied(o, observed))]
+    todo += [step for o in desired if o is not driver and o["kind"] != "Pod" if (step := _applied(o, observed))]
+    todo += [Apply(o, "missing") for o in desired if o["kind"] == "Pod" and not _is_present(o, observed)]
     if driver is not None:
         todo += _driver_steps(driver, observed, situation)
     todo += _pod_steps(observed, situation)
     todo += _leftovers(desired, observed)
     return tuple(todo)
+
+
+def without_driver_change(todo: Sequence[Step]) -> tuple[Step, ...]:
+    """The steps without those that replace a driver, for which it has to wait."""
+    return tuple(step for step in todo if not _replaces_driver(step))
+
+
+def replaces_driver(todo: Sequence[Step]) -> bool:
+    """Whether the steps replace a driver by one of another rendering."""
+    return any(map(_replaces_driver, todo))
+
+
+def _replaces_driver(step: Step) -> bool:
+    if isinstance(step, Apply):
+        return step.desired["kind"] in DRIVERS and step.why == "changed"
+    return isinstance(step, Delete) and step.kind in DRIVERS
 
 
 def _applied(desired: Object, observed: Workload) -> Apply | None:
@@ -181,7 +203,18 @@ def _pod_steps(observed: Workload, situation: Situation) -> list[Step]:
         elif situation.retry_now:
             todo.append(_pod_deleted(pod, "its back-off is longer than the operator allows"))
     todo += [Delete("v1", "Pod", e.name, e.uid, "an executor that has ended") for e in observed.ended]
+    todo += [
+        Delete("v1", "Pod", check.name, check.uid, "its edit is decided, or is checked again")
+        for check in observed.checks
+        if not check.deleting and (check.uid in situation.outdated_checks or not situation.edit)
+    ]
     return todo
+
+
+def _is_present(pod: Object, observed: Workload) -> bool:
+    """Whether there is a pod of this name, also if it is being deleted. Of desired pods there are only those of checks,
+    which never change."""
+    return any(check.name == pod["metadata"]["name"] for check in observed.checks)
 
 
 def _driver_to_replace(observed: Workload) -> DriverPod | None:

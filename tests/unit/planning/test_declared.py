@@ -108,7 +108,7 @@ def older(*topics: Any, name: str = "older", **spec: Any) -> dict[str, Any]:
 def before(resource: dict[str, Any], *rivals: dict[str, Any]) -> dict[str, str]:
     pipeline, violations = parse_resource(resource)
     assert pipeline is not None, violations
-    return conflicting_declarations(resource, pipeline, rivals)
+    return conflicting_declarations(resource, pipeline, rivals, Policy())
 
 
 OTHERWISE = [
@@ -159,6 +159,26 @@ def test_an_invalid_declaration_is_no_conflict() -> None:
         assert before(declares(IN), refused) == {}
 
 
+def test_only_the_oldest_valid_declaration_decides() -> None:
+    """The second pipeline is in conflict with the first, so the third has no conflict with the second."""
+    first, second = older(IN, name="a"), older(OTHERWISE[0], name="b")
+    assert before(second, first) == {"in": "ops/a"}
+    assert before(declares(IN), first, second) == {}
+    assert before(declares(OTHERWISE[0]), first, second) == {"in": "ops/a"}
+    assert before(declares(IN), second) == {"in": "ops/b"}, "control: without the first, the second decides"
+    invalid = older({**IN, "partitions": 3}, name="a", guarantee="once")
+    assert before(declares(IN), invalid, second) == {"in": "ops/b"}, "an invalid one decides nothing"
+
+
+def test_a_pipeline_that_the_platform_refuses_decides_nothing() -> None:
+    refused = older(OTHERWISE[0])
+    resource = declares(IN)
+    pipeline, _ = parse_resource(resource)
+    assert pipeline is not None
+    assert conflicting_declarations(resource, pipeline, [refused], Policy()) == {"in": "ops/older"}
+    assert conflicting_declarations(resource, pipeline, [refused], Policy(own_namespace="ops")) == {}
+
+
 def test_the_oldest_rival_is_named_for_each_topic_separately() -> None:
     more = {"name": "more", "partitions": 1}
     rivals = [
@@ -184,7 +204,7 @@ def test_after_an_invalid_edit_the_last_valid_spec_is_compared() -> None:
     pipeline = accepted_pipeline(edited, Status(accepted=Accepted(generation=1, hash="0", spec=valid["spec"])))
     assert pipeline is not None
     assert parse_resource(edited)[0] is None
-    assert conflicting_declarations(edited, pipeline, [rival]) == {"in": "ops/older"}
+    assert conflicting_declarations(edited, pipeline, [rival], Policy()) == {"in": "ops/older"}
 
 
 _TOPICS = st.lists(
@@ -207,17 +227,18 @@ def test_comparing_text_first_gives_the_same_conflicts_as_parsing_each(
     if pipeline is None:
         return
     rivals = [older(*topics, name=f"r{n}", **(spec if as_ours else other)) for n, (topics, other) in enumerate(theirs)]
-    conflicts = conflicting_declarations(resource, pipeline, rivals)
+    conflicts = conflicting_declarations(resource, pipeline, rivals, Policy())
     with patch.object(declared, "_same_text", lambda *_: False):
-        assert conflicting_declarations(resource, pipeline, rivals) == conflicts
+        assert conflicting_declarations(resource, pipeline, rivals, Policy()) == conflicts
 
 
 def test_specs_with_the_same_text_are_not_parsed() -> None:
     resource = declares(IN)
     pipeline, _ = parse_resource(resource)
     assert pipeline is not None
+    rivals = [older(IN, name=f"r{n}") for n in range(50)]
     with patch.object(declared, "parse_resource", wraps=parse_resource) as parse:
-        assert conflicting_declarations(resource, pipeline, [older(IN, name=f"r{n}") for n in range(50)]) == {}
+        assert conflicting_declarations(resource, pipeline, rivals, Policy()) == {}
     assert parse.call_count == 1
 
 

@@ -1,0 +1,255 @@
+"""Which spec a pipeline runs by after an edit: the present one, or an earlier one that delivers. Pure.
+
+An edit that the driver may refuse is checked in a pod before the running driver is drained. The result is part of the
+status, so an operator that restarts decides the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from ackwright.api.fields import ChangeClass, about, fields
+from ackwright.api.quantities import duration_ms
+from ackwright.api.spec import DeliveryPipeline, Spec
+from ackwright.api.status import (
+    CHECKING,
+    REFUSED,
+    ROLLED_BACK,
+    Accepted,
+    EditStatus,
+    Status,
+    format_time,
+    seconds_since,
+)
+from ackwright.planning.declared import Declaration, accepted_pipeline, parse_resource
+from ackwright.planning.observed import NO_IMAGE, CheckPod, OutOfMemory, Workload
+from ackwright.planning.policy import Policy
+from ackwright.reasons import AnyReason, ConditionReason
+from ackwright.settings import OperatorSettings
+from ackwright_stream.reasons import REASONS, Reason
+from ackwright_stream.reports import Failure, ProgressReport, State
+
+Resource = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What the pipeline runs by, and what happens to a present spec that it does not run by."""
+
+    pipeline: DeliveryPipeline  # that is to run now
+    accepted: Accepted  # its spec
+    previous: Accepted | None = None  # the last spec that delivered, until the accepted one does
+    held: EditStatus | None = None  # the present spec, if the pipeline does not run by it
+    check: DeliveryPipeline | None = None  # the present spec, if its check is to run
+    outdated: frozenset[str] = frozenset()  # uids of the pods of checks that are to be deleted
+
+
+@dataclass(frozen=True)
+class _Refusal:
+    """Why an edit is not applied."""
+
+    reason: AnyReason
+    message: str
+
+
+def needs_check(before: DeliveryPipeline, after: DeliveryPipeline) -> bool:
+    """Whether an edit changes something that only Spark, the registry or the sink can judge."""
+    return not after.spec.suspend and _checked(before) != _checked(after)
+
+
+def _checked(pipeline: DeliveryPipeline) -> tuple[object, ...]:
+    spec = pipeline.spec
+    source = spec.source
+    return (
+        spec.guarantee,
+        (source.format, source.schema_ddl, source.subject, source.schema_version),
+        spec.schema_registry,
+        spec.transform,
+        spec.sink,
+        (spec.spark.image, spec.spark.conf),
+    )
+
+
+def delivers(observed: Workload, progress: ProgressReport | None) -> bool:
+    """Whether the newest driver has delivered a batch, or has nothing to deliver; or a bounded run has completed."""
+    if observed.complete:
+        return True
+    driver = observed.driver
+    if driver is None or not driver.ready or driver.deleting or observed.rolling:
+        return False
+    if progress is None or progress.state is not State.RUNNING:
+        return False
+    # Without the ends of the source the lag is not known, and reported as 0.
+    return progress.batches > 0 or (bool(progress.ends) and progress.lag == 0)
+
+
+def decide(
+    resource: Resource,
+    status: Status,
+    declared: Declaration,
+    observed: Workload,
+    progress: ProgressReport | None,
+    *,
+    present: Accepted,
+    hash_of: Callable[[Mapping[str, Any]], str],
+    policy: Policy,
+    settings: OperatorSettings,
+    now: datetime,
+) -> Decision:
+    """What a pipeline runs by. present: the resource's own spec, as the status would record it now; hash_of: of a spec.
+
+    An edit is checked only while a driver delivers: without one there is nothing to protect, and the edit may be the
+    remedy.
+    """
+    accepted = status.accepted
+    if accepted is None:
+        return Decision(declared.pipeline, present)
+    if declared.invalid is not None:
+        return Decision(declared.pipeline, accepted, status.previous)
+    if accepted.spec == present.spec:
+        back = None if delivers(observed, progress) else _rollback(resource, status, declared.pipeline, hash_of, now)
+        current = accepted.model_copy(update={"generation": present.generation})
+        return back or Decision(declared.pipeline, current, status.previous)
+    before = accepted_pipeline(resource, status)
+    if before is None or policy.violations(before, {**resource, "spec": accepted.spec}):
+        return Decision(declared.pipeline, present)
+    switch = Decision(declared.pipeline, present, accepted if accepted.delivered else status.previous)
+    held = status.edit if status.edit is not None and status.edit.hash == present.hash else None
+    rolled_back = held is not None and held.state == ROLLED_BACK
+    unprotected = held is None and not any(driver.ready for driver in observed.drivers)
+    if not rolled_back and (unprotected or not needs_check(before, declared.pipeline)):
+        return switch
+    if held is not None:
+        held = held.model_copy(update={"generation": present.generation})
+    waiting = Decision(before, accepted, status.previous, held, declared.pipeline)
+    if rolled_back:
+        return replace(waiting, check=None)
+    return _checking(waiting, present, observed, settings=settings, now=now) or switch
+
+
+def _checking(
+    waiting: Decision, present: Accepted, observed: Workload, *, settings: OperatorSettings, now: datetime
+) -> Decision | None:
+    """The decision about an edit that a check has to pass; None: it may be applied. waiting: with its earlier state."""
+    held = waiting.held or EditStatus(
+        generation=present.generation,
+        hash=present.hash,
+        state=CHECKING,
+        reason=ConditionReason.CHECKING_EDIT,
+        since=format_time(now),
+    )
+    run = next((c for c in observed.checks if c.edit == present.hash and not c.deleting), None)
+    others = frozenset(c.uid for c in observed.checks if c.edit != present.hash)
+    # One that waits for its image is refused, too, and may pass later.
+    known = run is None or (run.uid == held.check and run.ended and not run.passed)
+    if held.state == REFUSED and known:
+        waited = seconds_since(held.since, now) > settings.crash_delay_max
+        if _is_final(held) or not waited:
+            return replace(waiting, held=held, check=None, outdated=others)
+        old = frozenset() if run is None else frozenset({run.uid})
+        return replace(waiting, held=held, outdated=others | old)
+    if run is None:
+        return replace(waiting, held=held, outdated=others)
+    if run.passed:
+        return None
+    seconds = seconds_since(held.since, now)
+    if run.unschedulable and seconds > settings.settle:
+        return None  # nothing is known against the edit, and its driver may fit where the old one is now
+    refusal = _refusal(run, late=seconds > settings.settle)
+    if refusal is not None:
+        held = _refused(held, refusal, run, now)
+        return replace(waiting, held=held, check=None if run.ended else waiting.check, outdated=others)
+    if run.ended:  # evicted, or its node was lost: it reported nothing
+        return replace(waiting, held=held, outdated=others | {run.uid})
+    return replace(waiting, held=held, outdated=others)
+
+
+def _is_final(held: EditStatus) -> bool:
+    """Whether only another edit helps: the same check would fail again."""
+    return any(REASONS[reason].permanent for reason in Reason if reason == held.reason)
+
+
+def _refusal(run: CheckPod, *, late: bool) -> _Refusal | None:
+    """Why a check that has not passed speaks against the edit; None: it does not, or not yet.
+
+    late: whether the check has had all its time.
+    """
+    if isinstance(run.error, Failure):
+        return _Refusal(run.error.reason, run.error.message)
+    if isinstance(run.error, OutOfMemory):
+        return _Refusal(ConditionReason.CRASHED, str(run.error))
+    if run.waiting in NO_IMAGE:
+        return _Refusal(ConditionReason.IMAGE_UNAVAILABLE, f"{run.waiting}: {run.waiting_message}"[:1000])
+    if run.out_of_time or (late and run.exit_code is None):
+        return _Refusal(ConditionReason.DEADLINE_EXCEEDED, "the check of the edit has not ended in time")
+    if run.ended and run.exit_code:
+        why = str(run.error or "it left no message")
+        return _Refusal(ConditionReason.CRASHED, f"{why} (exit code {run.exit_code})")
+    return None
+
+
+def _refused(held: EditStatus, refusal: _Refusal, run: CheckPod, now: datetime) -> EditStatus:
+    same = (held.state, held.reason, held.check) == (REFUSED, refusal.reason.value, run.uid)
+    return EditStatus(
+        generation=held.generation,
+        hash=held.hash,
+        state=REFUSED,
+        reason=refusal.reason.value,
+        message=f"{refusal.message} (checked in pod {run.name})"[:2048],
+        check=run.uid,
+        since=held.since if same else format_time(now),
+    )
+
+
+# ------------------------------------------------ rollback
+
+# The parts of the spec that a rollback leaves as they are: they do not affect the job, and topics do not shrink.
+_LIVE = tuple(name for name, field in fields(Spec) if (entry := about(field)) and entry.change is ChangeClass.LIVE)
+
+
+def _rollback(
+    resource: Resource,
+    status: Status,
+    edited: DeliveryPipeline,
+    hash_of: Callable[[Mapping[str, Any]], str],
+    now: datetime,
+) -> Decision | None:
+    """The return to the last spec that delivered; None if the edit still has time, or if it is not the cause.
+
+    edited: the pipeline by the accepted spec, which does not deliver.
+    """
+    accepted, previous, limit = status.accepted, status.previous, edited.spec.rollback
+    if accepted is None or previous is None or limit is None or accepted.delivered or edited.spec.suspend:
+        return None
+    if seconds_since(accepted.since, now) <= duration_ms(limit.after) / 1000:
+        return None
+    live = {name: accepted.spec[name] for name in _LIVE if name in accepted.spec}
+    spec = {**{name: value for name, value in previous.spec.items() if name not in _LIVE}, **live}
+    pipeline, _ = parse_resource({**resource, "spec": spec})
+    if pipeline is None:  # such as a topic whose declaration the edit has removed
+        spec = dict(previous.spec)
+        pipeline, _ = parse_resource({**resource, "spec": spec})
+    if pipeline is None:  # this release finds it invalid
+        return None
+    topics, job = status.condition("TopicsReady"), status.condition("JobRunning")
+    same_brokers = (pipeline.spec.kafka, pipeline.spec.sink) == (edited.spec.kafka, edited.spec.sink)
+    if topics is not None and topics.status == "Unknown" and same_brokers:  # no spec would deliver
+        return None
+    back = previous.model_copy(
+        update={"spec": spec, "hash": hash_of(spec), "since": format_time(now), "delivered": True}
+    )
+    reason = job.reason if job else ConditionReason.DEADLINE_EXCEEDED.value
+    why = f": {job.message}" if job and job.message else ""
+    message = f"the edit has not delivered within {limit.after}{why}; the pipeline runs by generation {back.generation}"
+    held = EditStatus(
+        generation=accepted.generation,
+        hash=accepted.hash,
+        state=ROLLED_BACK,
+        reason=reason,
+        message=message[:2048],
+        since=format_time(now),
+    )
+    return Decision(pipeline, back, None, held)
