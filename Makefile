@@ -90,6 +90,7 @@ $(DOCS)/.ready: requirements/docs.lock | $(READY)
 	@touch $@
 
 docs: $(DOCS)/.ready  ## the documentation as a site, in build/docs/index.html; a broken link or anchor fails
+	@PYTHONPATH=tests $(RUN)/python -m unit.console.example
 	@$(DOCS)/bin/sphinx-build -q -W --keep-going -b html docs build/docs
 	@echo build/docs/index.html
 

@@ -17,4 +17,5 @@ myst_heading_anchors = 4  # the same anchors as in a repository browser
 exclude_patterns = ["design.md", "release-checklist.md", "issue-checklist.md"]
 templates_path: list[str] = []
 highlight_language = "none"
-html_extra_path = ["delivery-simulator.html"]  # make simulator builds it
+# Built by make simulator, and by make docs from the page that make console builds.
+html_extra_path = ["delivery-simulator.html", "../build/console-example.html"]

@@ -153,6 +153,11 @@ export interface Polled<T> {
 
 const LIMIT_MS = 20_000; // of one request
 
+// The answers by path, of the page in the documentation, which works without a server.
+const EMBEDDED = document.querySelector("#recorded")?.textContent;
+const RECORDED: Record<string, unknown> | null = EMBEDDED ? JSON.parse(EMBEDDED) : null;
+export const IS_RECORDED = RECORDED !== null;
+
 /** The answer of one request. Throws an Error with a sentence for people. */
 export async function request<T>(path: string, init: RequestInit = {}): Promise<T> {
   const answer = await send(path, init);
@@ -162,6 +167,10 @@ export async function request<T>(path: string, init: RequestInit = {}): Promise<
 }
 
 async function send(path: string, init: RequestInit): Promise<Response> {
+  if (RECORDED) {
+    const missing = { reason: "NotRecorded", message: "this page shows a recorded state only" };
+    return new Response(JSON.stringify(RECORDED[path] ?? missing), { status: path in RECORDED ? 200 : 404 });
+  }
   try {
     return await fetch(path, { ...init, signal: AbortSignal.timeout(LIMIT_MS) });
   } catch {

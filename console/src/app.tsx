@@ -2,7 +2,7 @@
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { State } from "./api";
-import { usePoll } from "./api";
+import { IS_RECORDED, usePoll } from "./api";
 import { PipelineDetail } from "./detail";
 import { LiveView } from "./live";
 import { FIRST_CHOICE, PipelineList } from "./list";
@@ -40,10 +40,12 @@ export function App() {
           <a href={address("")} aria-current={view === "" || view === "pipeline" ? "page" : undefined}>
             {local ? "Live" : "Pipelines"}
           </a>
-          <a href={address("plan")} aria-current={view === "plan" ? "page" : undefined}>
-            Plan
-          </a>
-          <a href="simulator">Simulator</a>
+          {!IS_RECORDED && (
+            <a href={address("plan")} aria-current={view === "plan" ? "page" : undefined}>
+              Plan
+            </a>
+          )}
+          <a href={IS_RECORDED ? "delivery-simulator.html" : "simulator"}>Simulator</a>
         </nav>
         <p class="source muted">{data?.title}</p>
       </header>

@@ -2,7 +2,7 @@
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { Audit, Condition, Detail, Lane, Topic } from "./api";
-import { usePoll } from "./api";
+import { IS_RECORDED, usePoll } from "./api";
 import { Badge } from "./badge";
 import { ChainView } from "./chain";
 import { Chart } from "./chart";
@@ -19,6 +19,29 @@ interface Point {
   readonly at: number; // seconds
   readonly lag: number | null;
   readonly rate: number | null;
+  readonly driver: number | null; // its number; another one has taken the pipeline if it changes
+  readonly restarts: number | null; // of its query
+}
+
+interface Change {
+  readonly at: number; // seconds
+  readonly text: string;
+}
+
+/** The takeovers and restarts between the points; a driver that does not answer for a while is the same one. */
+function changes(points: readonly Point[]): Change[] {
+  const result: Change[] = [];
+  let before: Point | null = null;
+  for (const point of points) {
+    if (point.driver === null) continue;
+    if (before && point.driver !== before.driver) {
+      result.push({ at: point.at, text: `Driver ${point.driver} has taken the pipeline from driver ${before.driver}.` });
+    } else if (before && (point.restarts ?? 0) > (before.restarts ?? 0)) {
+      result.push({ at: point.at, text: `The query of driver ${point.driver} has restarted.` });
+    }
+    before = point;
+  }
+  return result;
 }
 
 export function PipelineDetail(props: { namespace: string; name: string; recordedAt: string | null; local: boolean }) {
@@ -47,7 +70,10 @@ function usePoints(detail: Detail | null, at: number): readonly Point[] {
     if (!detail) return;
     const lag = detail.progress?.lag ?? detail.row.lag;
     const speed = detail.progress?.recordsPerSecond ?? detail.row.rate;
-    points.current = [...points.current.slice(1 - POINTS), { at: at / 1000, lag, rate: speed }];
+    points.current = [
+      ...points.current.slice(1 - POINTS),
+      { at: at / 1000, lag, rate: speed, driver: detail.progress?.driver || null, restarts: detail.progress?.restarts ?? null },
+    ];
     redraw(at);
   }, [at]);
   return points.current;
@@ -60,9 +86,7 @@ function Sections({ detail, points, now }: { detail: Detail; points: readonly Po
       <p class="headline">
         <Badge health={row.health} /> {row.guarantee}
         {row.met === "False" && <strong class="broken"> not met</strong>}
-        <a class="action" href={address("plan", row.namespace, row.name)}>
-          Plan an edit
-        </a>
+        {!IS_RECORDED && <a href={address("plan", row.namespace, row.name)}>Plan an edit</a>}
       </p>
       {!detail.current && <p class="note">The operator has not reconciled the present spec yet.</p>}
       {detail.invalid && (
@@ -158,6 +182,8 @@ function ConditionView(props: { condition: Condition; name: string; namespace: s
 
 function Now({ detail, points, now }: { detail: Detail; points: readonly Point[]; now: number }) {
   const { progress, row, driver } = detail;
+  const events = changes(points);
+  const marks = events.map((e) => e.at);
   const counters: [string, number | undefined][] = [
     ["abandoned", progress?.abandonedRecords],
     ["expired", progress?.expiredRecords],
@@ -187,13 +213,26 @@ function Now({ detail, points, now }: { detail: Detail; points: readonly Point[]
           title="Lag"
           times={points.map((p) => p.at)}
           series={[{ label: "offsets", values: points.map((p) => p.lag), color: "--accent" }]}
+          marks={marks}
+          markLabel="takeover or restart"
         />
         <Chart
           title="Rate"
           times={points.map((p) => p.at)}
           series={[{ label: "records/s", values: points.map((p) => p.rate), color: "--second" }]}
+          marks={marks}
+          markLabel="takeover or restart"
         />
       </div>
+      {events.length > 0 && (
+        <ul aria-label="Since the page was opened">
+          {events.map((e) => (
+            <li key={e.at}>
+              {e.text} <span class="muted">{ago(new Date(1000 * e.at).toISOString(), now)}</span>
+            </li>
+          ))}
+        </ul>
+      )}
       {driver && (
         <p>
           Driver {driver.pod} on {driver.node ?? "no node"}, number {driver.number ?? "?"},{" "}

@@ -28,6 +28,7 @@ const ROOT = fileURLToPath(new URL("../..", import.meta.url));
 const DETAIL = "#/pipeline/finance/ledger";
 const VIEWS = { list: "#/", detail: DETAIL, delivering: "#/pipeline/ops/delayed-flights", plan: "#/plan/ops/delayed-flights" };
 const FIRST_PAINT_MS = 1000;
+const BUSY = 2; // the paint of 1,000 pipelines against that of a few, on a machine that is busy with something else
 
 const PYTHON = join(dirname(COMMAND), "python");
 const ENVIRONMENT = {
@@ -86,6 +87,7 @@ before(async () => {
     timeout: 180_000,
   });
   execFileSync(PYTHON, ["-m", "unit.console.recorded", RECORDED], { env: ENVIRONMENT });
+  execFileSync(PYTHON, ["-m", "unit.console.example"], { env: ENVIRONMENT });
   recorded = await serve(RECORDED);
   large = await serve(withPipelines(1000));
 });
@@ -151,21 +153,28 @@ for (const colorScheme of ["light", "dark"]) {
   }
 }
 
-test("1,000 pipelines: the first paint is fast, and only the visible rows are in the document", async () => {
+/** Milliseconds to the first paint of the list; the fastest of three, as the machine may be busy. */
+async function firstPaint(server, check) {
   const paints = [];
   for (let i = 0; i < 3; i += 1) {
-    const { context, page, problems } = await open("#/", { server: large });
+    const { context, page, problems } = await open("#/", { server });
     await page.locator("[data-row]").first().waitFor();
-    const paint = await page.evaluate(() => performance.getEntriesByName("first-contentful-paint")[0]?.startTime);
-    paints.push(paint);
-    assert.ok((await page.locator("[data-row]").count()) < 80);
-    assert.equal(await page.locator("[role=table]").getAttribute("aria-rowcount"), "1001");
+    paints.push(await page.evaluate(() => performance.getEntriesByName("first-contentful-paint")[0]?.startTime));
+    await check?.(page);
     assert.deepEqual(problems, []);
     await context.close();
   }
-  console.log(`first contentful paint: ${paints.map((ms) => Math.round(ms)).join(", ")} ms`);
-  // The fastest: the machine may be busy with something else.
-  assert.ok(Math.min(...paints) <= FIRST_PAINT_MS, `${paints}`);
+  return Math.round(Math.min(...paints));
+}
+
+test("1,000 pipelines: the first paint is fast, and only the visible rows are in the document", async () => {
+  const few = await firstPaint(recorded);
+  const many = await firstPaint(large, async (page) => {
+    assert.ok((await page.locator("[data-row]").count()) < 80);
+    assert.equal(await page.locator("[role=table]").getAttribute("aria-rowcount"), "1001");
+  });
+  console.log(`first contentful paint: ${many} ms; of a few pipelines ${few} ms`);
+  assert.ok(many <= Math.max(FIRST_PAINT_MS, BUSY * few), `${many} ms, of a few pipelines ${few} ms`);
 });
 
 test("1,000 pipelines: every row appears where it is scrolled to, without long frames", async () => {
@@ -306,11 +315,35 @@ test("a kill appears while the page is open, and the pipeline has its chain", as
   await context.close();
 });
 
+test("a takeover appears while a pipeline is open", async () => {
+  const server = await demo();
+  server.report(1);
+  const { context, page, problems } = await open("#/pipeline/demo/disrupted-at-least-once", { server });
+  await page.getByText("running, number 1").waitFor();
+  server.report(2);
+  await page.getByText("Driver 2 has taken the pipeline from driver 1.").waitFor();
+  assert.match(await page.locator("main").innerText(), /takeover or restart/);
+  assert.deepEqual(problems, []);
+  await context.close();
+  await server.stop();
+});
+
 test("the delivery simulator opens, and its scripts are allowed", async () => {
   const { context, page, problems } = await open("#/");
   await page.getByRole("navigation").getByRole("link", { name: "Simulator" }).click();
   await page.getByRole("button", { name: "Send a record" }).click();
   assert.match(await page.getByRole("status").first().textContent(), /sends record 1/);
+  assert.deepEqual(problems, []);
+  await context.close();
+});
+
+test("the page of the documentation shows a recorded state from a file, without a request", async () => {
+  const server = { url: new URL("../../build/console-example.html", import.meta.url).href };
+  const { context, page, problems } = await open("#/", { server });
+  await page.getByRole("link", { name: "ledger" }).click();
+  await page.locator(".chain .weakest").waitFor();
+  await check(context, page, 1280);
+  assert.equal(await page.getByRole("link", { name: "Plan" }).count(), 0);
   assert.deepEqual(problems, []);
   await context.close();
 });

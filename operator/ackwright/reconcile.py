@@ -139,6 +139,10 @@ class Reconciler:
         self._memory.pop(uid, None)
         self._rollouts.end(uid)
 
+    def forget_all(self) -> None:
+        """Forgets everything that was remembered, since another operator may have acted meanwhile."""
+        self._memory.clear()
+
     def _is_steady(self, memory: Memory, cluster: ClusterState) -> bool:
         """Whether a whole reconcile would find the same as the last one.
 

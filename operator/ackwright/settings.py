@@ -38,6 +38,8 @@ class OperatorSettings:
     allowed_groups: tuple[str, ...] = ()  # namespace/group, of single ones of those
     allow_own_namespace: bool = False  # pipelines in the operator's own namespace
     allowed_servers: tuple[str, ...] = ()  # host:port or *.domain:port that pipelines may name; empty: any
+    allowed_pod_fields: tuple[str, ...] = ()  # of podTemplate, such as nodeSelector; empty: all
+    allowed_priority_classes: tuple[str, ...] = ()  # that podTemplate may name; empty: any
 
 
 def from_environment(environment: Mapping[str, str]) -> OperatorSettings:

@@ -79,7 +79,7 @@ class Driver:
                 headers = self._job.state is not None or transform.needs_headers(output)
                 self._run_queries(spark, cluster, headers=headers)
             finally:
-                spark.stop()
+                session.stop(spark)
 
     def _run_queries(self, spark: SparkSession, cluster: Cluster, *, headers: bool) -> None:
         threading.Thread(target=self._follow_ends, args=(cluster,), name="ends", daemon=True).start()
@@ -105,8 +105,12 @@ class Driver:
                     self._attempt(spark, cluster, sink, headers=headers)
                     return
                 except QueryFailed as failed:
+                    session.require_running(spark)  # without its JVM, no other attempt of this process can succeed
                     self._end_or_continue(failed)
                     failed.release()
+                except Exception:
+                    session.require_running(spark)  # the end of its JVM is the cause of whatever else failed
+                    raise
                 self._wait(sink)
         finally:
             self._progress.member = lambda: None  # the standby need not wait for the end of this process

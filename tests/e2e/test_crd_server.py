@@ -114,7 +114,7 @@ def test_the_largest_pipeline_is_not_too_expensive(api: ApiServer) -> None:
                 {"name": name, "partitions": 6, "replicationFactor": 3, "config": config} for name in names
             ],
             "spec.sink.kafka": {"topic": names[99], "preservePartition": True},
-            "spec.kafka.bootstrapServers": "kafka-00:9092," * 290 + "kafka:9092",
+            "spec.kafka.bootstrapServers": ",".join(["k" * 240 + ":9092"] * 16),
             "spec.transform.sql": "x" * 65_536,
         }
     )

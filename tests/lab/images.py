@@ -23,10 +23,6 @@ from .binaries import lab_cache
 from .processes import LabError, run
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-_CONTEXT = (  # the build context: files below these paths that git tracks
-    "Dockerfile", ".dockerignore", "pyproject.toml", "requirements", "README.md", "LICENSE", "jars", "operator",
-    "spark_app",
-)  # fmt: skip
 _SUITE = "bookworm"
 _BASE_PACKAGES = ("ca-certificates", "python3", "python3-venv", "openjdk-17-jre-headless", "tini")
 _MAX_BASE_AGE = 30 * 24 * 3600.0  # seconds, after which a new base is built with Debian's current packages
@@ -162,7 +158,10 @@ def _this_machine_runs_suite() -> bool:
 
 
 def _tracked_files() -> list[Path]:
-    names = run("git", "-C", REPOSITORY, "ls-files", "-z", "--", *_CONTEXT).split("\0")
+    """The build context: the files that git tracks below the paths which .dockerignore lets into a build."""
+    ignore = REPOSITORY / ".dockerignore"
+    included = [line[1:] for line in ignore.read_text().splitlines() if line.startswith("!")]
+    names = run("git", "-C", REPOSITORY, "ls-files", "-z", "--", "Dockerfile", ignore.name, *included).split("\0")
     files = sorted(REPOSITORY / name for name in names if name)
     if REPOSITORY / "Dockerfile" not in files:
         raise LabError(f"git tracks no Dockerfile in {REPOSITORY}; images are built only from files that git tracks")

@@ -77,7 +77,7 @@ def test_all_examples_can_be_applied_together() -> None:
 
 
 def test_control_examples_that_share_a_topic_or_a_group_differently_are_in_conflict() -> None:
-    one, other = document.read(EXAMPLES[0]), document.read(EXAMPLES[0])
+    one, other = resources()[0], resources()[0]
     other["metadata"]["name"] = "other"
     other["spec"]["topics"][0]["partitions"] += 1
     topic = other["spec"]["topics"][0]["name"]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import codecs
 import sys
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -89,8 +90,8 @@ def load(path: Path) -> Document:
         raise _unreadable(path, "there is no such file", "check the path after -f") from None
     except IsADirectoryError:
         raise _unreadable(path, "this is a directory", "name a YAML file") from None
-    except UnicodeDecodeError:
-        raise _not_one_spec(path, "the file is not UTF-8 text", "name a YAML file") from None
+    except UnicodeDecodeError as e:
+        raise _not_utf8(path, content, e.start) from None
     except (OSError, ValueError) as e:  # ValueError: a NUL character in the path
         why = e.strerror if isinstance(e, OSError) and e.strerror else str(e)
         raise _unreadable(path, f"the file cannot be read ({why})", "check its path and permissions") from None
@@ -100,22 +101,64 @@ def load(path: Path) -> Document:
 def of_text(path: Path, text: str) -> Document:
     """The only YAML document of a text. path: its name in messages. Raises InvalidSpec if it is not one document."""
     try:
-        documents = [d for d in yaml.load_all(text, Loader=_Loader) if d is not None]
+        values = list(yaml.load_all(text, Loader=_Loader))
     except yaml.MarkedYAMLError as e:
         mark = e.problem_mark
         place = Place(str(path), mark.line + 1, mark.column + 1) if mark else None
         where = f" at line {place.line}, column {place.column}" if place else ""
-        raise _not_one_spec(path, f"not valid YAML{where}: {e.problem}", "correct the syntax", place) from e
+        raise _not_one_spec(path, f"not valid YAML{where}: {e.problem}", _remedy(e, text), place) from e
     except (yaml.YAMLError, ValueError, OverflowError) as e:  # ValueError: 2024-13-45 looks like a date to YAML
         raise _not_one_spec(path, f"not valid YAML: {' '.join(str(e).split())}", "correct the syntax") from e
     except RecursionError as e:
         raise _not_one_spec(path, "not a spec: it is nested too deeply", "name the file of one DeliveryPipeline") from e
-    if len(documents) != 1:
-        content = "is empty" if not documents else f"holds {len(documents)} YAML documents"
+    documents = [value for value in values if value is not None]
+    if not documents:
         raise _not_one_spec(
-            path, f"the file {content}, and exactly one DeliveryPipeline is expected", "write one pipeline per file"
+            path,
+            "the file is empty, or has only comments, and exactly one DeliveryPipeline is expected",
+            "name the file of a pipeline",
+            Place(str(path), 1, 1),
+        )
+    if len(documents) > 1:
+        raise _not_one_spec(
+            path,
+            f"the file holds {len(documents)} YAML documents, and exactly one DeliveryPipeline is expected",
+            "write one pipeline per file",
+            Place(str(path), _second_document(text, values), 1),
         )
     return Document(path, text, documents[0])
+
+
+def _not_utf8(path: Path, content: bytes, at: int) -> InvalidSpec:
+    """The error for content that is not UTF-8. at: the index of its first wrong byte."""
+    before = content[:at].decode()
+    place = Place(str(path), before.count("\n") + 1, len(before) - before.rfind("\n"))
+    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return _not_one_spec(path, "the file is UTF-16 text", "save it as UTF-8", place)
+    if b"\0" in content:
+        return _not_one_spec(path, "the file is not text", "name a YAML file", place)
+    wrong = f"the file is not UTF-8 text: byte 0x{content[at]:02x} at line {place.line}, column {place.column}"
+    return _not_one_spec(path, wrong, "save it as UTF-8", place)
+
+
+def _remedy(error: yaml.MarkedYAMLError, text: str) -> str:
+    """What to do about a text that is not YAML, of the causes that are frequent."""
+    mark = error.problem_mark
+    line = text.splitlines()[mark.line] if mark and mark.line < len(text.splitlines()) else ""
+    if "{{" in line:
+        return "render the template first, for instance with helm template, and name its output"
+    if "\t" in line[: len(line) - len(line.lstrip())]:
+        return "indent with spaces: YAML allows no tabs there"
+    if error.problem and "mapping values are not allowed" in error.problem:
+        return "align the fields of one level, or put a value that contains ': ' in quotes"
+    return "correct the syntax"
+
+
+def _second_document(text: str, values: Sequence[object]) -> int:
+    """The line of the second document that is not empty, from 1. values: those of all documents."""
+    events = (e for e in yaml.parse(text, Loader=_Loader) if isinstance(e, yaml.DocumentStartEvent))
+    starts = [event.start_mark.line + 1 for event in events if event.start_mark]
+    return [line for line, value in zip(starts, values, strict=True) if value is not None][1]
 
 
 def _beginning(path: Path) -> bytes:

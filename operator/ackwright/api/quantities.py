@@ -74,15 +74,20 @@ def _is_large_enough(memory: str) -> bool:
     return memory_mib(memory) >= 512
 
 
+_LAST_PORT = 65535
+
+
 def _is_address(server: str) -> bool:
     host, colon, port = server.strip().rpartition(":")
     is_host = re.fullmatch(r"[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]", host)
-    return bool(colon and is_host and re.fullmatch("[0-9]{1,5}", port) and 0 < int(port) < 65536)
+    return bool(colon and is_host and re.fullmatch("[0-9]{1,5}", port) and 0 < int(port) <= _LAST_PORT)
 
 
 def _wrong_address(servers: str) -> str:
     wrong = next(server for server in servers.split(",") if not _is_address(server))
-    return f", and {wrong.strip()!r} is not"
+    port = wrong.rpartition(":")[2]
+    why = f": a port is 1 to {_LAST_PORT}" if _is_address(f"{wrong.removesuffix(port)}1") and port.isdigit() else ""
+    return f", and {wrong.strip()!r} is not{why}"
 
 
 # The backslashes are doubled because they stand in a CEL string.
@@ -293,7 +298,7 @@ def size_kib(size: Size) -> int:
 
 # By unit: how many of it make one of the next larger unit.
 _LARGER = {
-    **{"m": (1000, ""), "": (1000, "k"), "k": (1000, "M"), "M": (1000, "G")},
+    **{"m": (1000, ""), "": (1000, "k"), "k": (1000, "M"), "M": (1000, "G"), "G": (1000, "T")},
     **{"Ki": (1024, "Mi"), "Mi": (1024, "Gi"), "Gi": (1024, "Ti"), "Ti": (1024, "Pi"), "Pi": (1024, "Ei")},
 }
 
@@ -303,7 +308,7 @@ def canonical(quantity: str) -> str:
 
     https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/
     """
-    match = re.fullmatch("([0-9]+)(m|k|M|Ki|Mi|Gi|Ti|Pi)?", quantity)
+    match = re.fullmatch("([0-9]+)(m|k|M|G|Ki|Mi|Gi|Ti|Pi)?", quantity)
     if match is None:
         return quantity
     number, unit = int(match[1]), match[2] or ""

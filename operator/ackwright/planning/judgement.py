@@ -68,7 +68,7 @@ def of_texts(pipeline: DeliveryPipeline) -> TextFindings:
 def texts_of(pipeline: DeliveryPipeline) -> tuple[object, ...]:
     """What the errors of `of_texts` depend on: equal for two pipelines with the same ones."""
     spec = pipeline.spec
-    return spec.transform, spec.source.format, spec.source.schema_ddl
+    return spec.transform, spec.source.format, spec.source.schema_ddl, spec.state is not None
 
 
 def text_at(pipeline: DeliveryPipeline, field: str) -> str | None:
@@ -106,11 +106,12 @@ def _transform(pipeline: DeliveryPipeline, schema: Schema) -> TextFindings:
             raise
         problem = Problem.without_value(_SQL, "is not checked: sqlglot is not installed", _INSTALL)
         return TextFindings(warnings=(problem,))
-    judgement = transform_sql.judge(sql, _view(pipeline, schema))
-    sink = pipeline.spec.sink.declared
+    stateful = pipeline.spec.state is not None
+    judgement = transform_sql.judge(sql, _view(pipeline, schema), stateful=stateful)
+    sink = pipeline.spec.sink.declared_if_valid
     of_output: list[TextProblem] = []
     routes = None
-    if judgement.output is not None:
+    if judgement.output is not None and sink is not None:
         offsets = [judgement.start if o.offset is None else o.offset for o in judgement.output]
         columns = [OutputColumn(o.name, o.type) for o in judgement.output]
         for p in sink.output_problems(columns):
@@ -118,6 +119,9 @@ def _transform(pipeline: DeliveryPipeline, schema: Schema) -> TextFindings:
             of_output.append(TextProblem(offset, p.problem, p.remedy, Reason.INVALID_TRANSFORM))
         if sink.IN_KAFKA:
             routes = any(column.name == "topic" for column in columns)
+        if routes and stateful:
+            chooses = "returns the column topic, and a stateful transform cannot choose the topic of a record"
+            of_output.append(TextProblem(judgement.start, chooses, "leave it out", Reason.INVALID_TRANSFORM))
     return TextFindings(
         errors=tuple(map(_violation, judgement.problems)),
         output_errors=tuple(map(_violation, of_output)),
@@ -135,7 +139,7 @@ def _violation(problem: TextProblem) -> Violation:
 
 
 def _topics(pipeline: DeliveryPipeline, routes: bool | None) -> tuple[tuple[Violation, ...], tuple[Violation, ...]]:
-    """Errors and warnings for declared topics that the pipeline does not use."""
+    """Errors and warnings for declared topics that the pipeline does not use. Nothing without a valid sink."""
     errors: list[Violation] = []
     warnings: list[Violation] = []
     for path, name, nearest in _unused(pipeline):
@@ -152,7 +156,9 @@ def _topics(pipeline: DeliveryPipeline, routes: bool | None) -> tuple[tuple[Viol
 
 def _unused(pipeline: DeliveryPipeline) -> Iterator[tuple[str, str, str | None]]:
     """Topics that are declared and not used, each with the used one for which it was probably meant."""
-    sink = pipeline.spec.sink.declared
+    sink = pipeline.spec.sink.declared_if_valid
+    if sink is None:
+        return
     used = (*pipeline.spec.source.topics, *sink.topics())
     declared = [topic.name for topic in pipeline.spec.topics]
     undeclared = [name for name in used if name not in declared]

@@ -29,8 +29,9 @@ _MERGED_BY = {
     "containers": "name",
     "env": "name",
     "imagePullSecrets": "name",
+    "initContainers": "name",
     "ownerReferences": "uid",
-    "ports": "name",
+    "ports": "containerPort",
     "volumeMounts": "mountPath",
     "volumes": "name",
 }

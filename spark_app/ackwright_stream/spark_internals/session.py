@@ -7,10 +7,16 @@ import os
 import threading
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from subprocess import TimeoutExpired
 from typing import TYPE_CHECKING
+
+from py4j.protocol import Py4JError
 
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Reason
+
+_OUT_OF_MEMORY = 52  # org.apache.spark.util.SparkExitCode.OOM
+_EXIT_S = 5.0
 
 if TYPE_CHECKING:  # imported by a program that has not started its JVM yet
     from pyspark.sql import SparkSession
@@ -73,9 +79,32 @@ def require_running(spark: SparkSession) -> None:
     try:
         stopped = spark.sparkContext._jsc.sc().isStopped()
     except Exception as e:
-        raise JobError(Reason.UNEXPECTED, f"Spark's JVM has ended: {e}; its log tells why") from e
+        raise _end_of_jvm(spark) from e
     if stopped:
         raise JobError(Reason.UNEXPECTED, "Spark has stopped; its log tells why")
+
+
+def stop(spark: SparkSession) -> None:
+    """Stops the session, if its JVM still answers; if not, the failure that ended it is the one to report."""
+    with suppress(OSError, Py4JError):
+        spark.stop()
+
+
+def _end_of_jvm(spark: SparkSession) -> JobError:
+    """Why the JVM has ended, by its exit code. It no longer answers; a moment may pass until its process is gone."""
+    process = getattr(spark.sparkContext._gateway, "proc", None)
+    code = None
+    if process is not None:
+        with suppress(TimeoutExpired):
+            code = process.wait(_EXIT_S)
+    if code == _OUT_OF_MEMORY:
+        return JobError(
+            Reason.BATCH_FAILED,
+            "Spark's JVM ran out of memory; raise spec.spark.driver.memory, or read fewer records in a batch with "
+            "source.maxOffsetsPerTrigger",
+        )
+    how = "" if code is None else f" with exit code {code}" if code >= 0 else f" by signal {-code}"
+    return JobError(Reason.UNEXPECTED, f"Spark's JVM has ended{how}; its log tells why")
 
 
 def silence_analysis_log() -> None:

@@ -1,4 +1,4 @@
-"""SQL that fails at one record on every attempt.
+"""SQL that fails at one record on every attempt, or takes the memory of the JVM.
 
 No record of that batch is delivered; after a correction every record is.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 import uuid
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -32,6 +31,12 @@ POISON = 57  # the record of each partition at which the SQL divides by zero
 SQL = (
     "SELECT key, value FROM source WHERE 1 / (CAST(split_part(CAST(value AS STRING), ':', 2) AS INT) - 57) IS NOT NULL"
 )
+# The same record takes more memory than the JVM has.
+HUGE = (
+    "SELECT key, value FROM source WHERE length(repeat(CAST(value AS STRING), "
+    "IF(CAST(split_part(CAST(value AS STRING), ':', 2) AS INT) = 57, 400000000, 1))) > 0"
+)
+CAUSES = {SQL: "DIVIDE_BY_ZERO", HUGE: "Spark's JVM ran out of memory; raise spec.spark.driver.memory"}
 RESTART = Restart(initial_ms=100, max_ms=200, forgive_after_ms=60_000, max_attempts=3)
 BEFORE = 40  # batches of 20 records a partition: the third one has the poison
 ALL = 100
@@ -42,26 +47,30 @@ def name() -> str:
     return f"poison-{uuid.uuid4().hex[:8]}"
 
 
-def poisoned(kafka: EmbeddedKafka, name: str, guarantee: str, directory: Path, **more: Any) -> JobSpec:
+def poisoned(kafka: EmbeddedKafka, name: str, guarantee: str, directory: Path, sql: str = SQL) -> JobSpec:
     servers, source = kafka.bootstrap_servers, f"{name}-in"
     described = document(
-        servers, name, guarantee, source, f"{name}-out", transform={"sql": SQL}, trigger={"availableNow": True}, **more
+        servers, name, guarantee, source, f"{name}-out", transform={"sql": sql}, trigger={"availableNow": True}
     )
     described["spec"]["source"]["maxOffsetsPerTrigger"] = 40
     return dataclasses.replace(job_of(described, directory), restart=RESTART)
 
 
-@pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
+@pytest.mark.parametrize(
+    ("guarantee", "sql"),
+    [("at-least-once", SQL), ("exactly-once", SQL), ("exactly-once", HUGE)],
+    ids=["at-least-once", "exactly-once", "exactly-once-out-of-memory"],
+)
 def test_poison_sql_stops_before_the_record_and_resumes_when_corrected(
-    kafka: EmbeddedKafka, tmp_path: Path, name: str, guarantee: str
+    kafka: EmbeddedKafka, tmp_path: Path, name: str, guarantee: str, sql: str
 ) -> None:
     servers, source, sink = kafka.bootstrap_servers, f"{name}-in", f"{name}-out"
     create_topics(servers, source, sink, partitions=2)
     feed(servers, source, 2, 0, ALL)
-    spec = poisoned(kafka, name, guarantee, tmp_path / "poisoned")
+    spec = poisoned(kafka, name, guarantee, tmp_path / "poisoned", sql)
     with running(spec, tmp_path / "poisoned") as job:
         assert job.job.wait(WAIT) == ExitCode.FAILED
-        assert "DIVIDE_BY_ZERO" in str(job.job.failure())
+        assert CAUSES[sql] in str(job.job.failure())
     assert positions_of(servers, spec.group, source, 2) == {0: BEFORE, 1: BEFORE}
     assert_nothing_hangs(servers, sink)
     so_far = judge(read(servers, sink), 2, ALL)

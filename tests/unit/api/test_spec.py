@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ackwright.api.quantities import duration_ms, memory_mib
 from ackwright.api.spec import DeliveryPipeline, load, parse
-from ackwright.errors import AckwrightError, InvalidSpec
+from ackwright.errors import AckwrightError, InvalidSpec, Place
 from ackwright_stream.jobspec import ExitCode, Format, Guarantee, Reason
 from unit.documents import EXAMPLES
 
@@ -146,7 +146,7 @@ def test_every_violation_is_reported_at_once() -> None:
         ("spec.bootstrapServers", "a:1", "it belongs below spec.kafka"),
         ("spec.zzz", 1, "remove it; known here: guarantee"),
         ("spec.source.minPartitions", 8, "split the batch of one partition"),
-        ("spec.stateful", True, "stateful transforms are not built yet"),
+        ("spec.stateful", True, "declare spec.state"),
         ("spec.sink.kafka.acks", 1, 'put it in quotes: "1"'),
         ("spec.suspend", "yes", "must be true or false"),
         ("spec.tolerate.brokerFailures", -1, "must be at least 0"),
@@ -169,7 +169,8 @@ def test_every_violation_is_reported_at_once() -> None:
         ("spec.spark", {"driver": {"memory": "1Gi"}}, "512m or 1g"),
         ("spec.spark", {"driver": {"memory": "100m"}}, "at least 512m"),
         ("spec.kafka.bootstrapServers", "kafka", "must be host:port"),
-        ("spec.kafka.bootstrapServers", "kafka:0", "must be host:port"),
+        ("spec.kafka.bootstrapServers", "kafka:0", "a port is 1 to 65535"),
+        ("spec.kafka.bootstrapServers", "kafka:1,kafka:65536", "'kafka:65536' is not: a port is 1 to 65535"),
         ("metadata.name", "Flights", "must be lower-case"),
         ("metadata.name", "a.b", "must be lower-case"),
     ],
@@ -220,7 +221,12 @@ def test_a_document_of_another_kind(document: object, expected: str) -> None:
         (b"", "is empty"),
         (b"a: [", "not valid YAML at line 1"),
         (b"a: 1\n---\nb: 2\n", "holds 2 YAML documents"),
-        (b"\xff\xfe\x00", "not UTF-8"),
+        (b"\xff\xfe\x00", "UTF-16 text; save it as UTF-8"),
+        (b"a: 1\nb: \xe4", "not UTF-8 text: byte 0xe4 at line 2, column 4"),
+        (b"\x7fELF\0\xff", "not text"),
+        (b"a:\n\tb: 1", "line 2, column 1.*indent with spaces"),
+        (b"a: {{ .Values.b }}", "render the template first"),
+        (b"a: 1\n  b: 2", "align the fields of one level"),
         (b"a: 1\na: 2\n", "the key 'a' appears more than once"),
         (b"a: 2024-13-45\n", "not valid YAML"),
         (b'a: !!int ""', "not valid YAML at line 1, column 4: the value is not a valid int"),
@@ -243,6 +249,23 @@ def test_unreadable_files(tmp_path: Path, content: bytes, expected: str) -> None
         load(file)
     assert len(caught.value.message.splitlines()) == 1
     assert str(file) in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("content", "place"),
+    [
+        (b"# nothing\n", (1, 1)),
+        (b"---\n---\na: 1\n---\n# none\n---\nb: 2\n", (6, 1)),
+        ("ä: 1\nü: ".encode() + b"\xe4", (2, 4)),
+    ],
+)
+def test_unreadable_files_have_a_place(tmp_path: Path, content: bytes, place: tuple[int, int]) -> None:
+    file = tmp_path / "p.yaml"
+    file.write_bytes(content)
+    with pytest.raises(InvalidSpec) as caught:
+        load(file)
+    [violation] = caught.value.violations
+    assert violation.place == Place(str(file), *place)
 
 
 def test_missing_files_and_directories(tmp_path: Path) -> None:

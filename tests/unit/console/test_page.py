@@ -8,6 +8,7 @@ from pathlib import Path
 
 import remedies
 from ackwright.console import server
+from unit.console import example, recorded
 
 ROOT = Path(__file__).parents[3]
 FRONT_END = ROOT / "console"
@@ -56,3 +57,14 @@ def test_a_row_of_several_reasons_counts_for_each_and_links_are_left_out() -> No
     expected = {"cause": "a cause with x | y", "remedy": "do this", "command": "run NAME"}
     assert remedies.by_reason(f"| reason | cause | what to do | command |\n{row}\n") == {"A": expected, "B": expected}
     assert json.loads(remedies.text())["Delivering"]["command"] == ""
+
+
+def test_the_page_of_the_documentation_has_every_answer_and_nothing_ends_its_element() -> None:
+    page = example.text()
+    start = page.index('<script id="recorded" type="application/json">') + len(
+        '<script id="recorded" type="application/json">'
+    )
+    content = page[start : page.index("</script>", start)]
+    assert json.loads(content) == json.loads(json.dumps(example.answers()))
+    assert len(json.loads(content)) == len(recorded.PIPELINES) + 1
+    assert "<" not in content

@@ -109,6 +109,20 @@ def test_a_missing_field_is_shown_at_the_field_above(tmp_path: Path) -> None:
     assert (violation.field, places((violation,))) == ("spec.source.topics", ["7:3"])
 
 
+@pytest.mark.parametrize(
+    ("edit", "field", "place"),
+    [
+        (("  sink:\n    kafka: {topic: delayed, format: json}\n", ""), "spec.sink", "4:1"),
+        (("    kafka: {topic: delayed, format: json}\n", ""), "spec.sink", "16:3"),
+        ((FILE[FILE.index("spec:") :], "spec:\n"), "spec", "4:1"),
+        ((FILE[FILE.index("spec:") :], ""), "spec", "1:1"),
+    ],
+)
+def test_a_spec_without_a_sink_is_invalid(tmp_path: Path, edit: tuple[str, str], field: str, place: str) -> None:
+    violations = judged(tmp_path, edit)
+    assert (violations[0].field, places(violations)[0]) == (field, place)
+
+
 def test_declared_topics_that_are_not_used_are_warnings(tmp_path: Path) -> None:
     [warning] = judged(tmp_path, ("  topics:\n", "  topics:\n    - {name: other, partitions: 1}\n"))
     assert places((warning,)) == ["19:8"]

@@ -47,6 +47,7 @@ def test_what_spark_refuses(ddl: str, at: str, words: str) -> None:
         "a INTERVAL DAY TO SECOND",
         "a DATE DEFAULT DATE '2026-01-01'",
         "a (",
+        "a STRING, b INT, `a` INT",
         "",
     ],
 )

@@ -21,6 +21,7 @@ from ackwright_stream.jobspec import Guarantee, JobSpec, Reason, Restart
 from ackwright_stream.progress import Progress
 from ackwright_stream.query import Query, QueryFailed
 from ackwright_stream.sinks import registry
+from ackwright_stream.spark_internals import session
 from minimal_job import minimal_job
 
 SQL = JobError(Reason.BATCH_FAILED, "Division by zero")
@@ -42,6 +43,7 @@ def driver_with(
     owned = ownership.Ownership({}, 0, lanes)
     monkeypatch.setattr(ownership, "take", lambda *_: owned)
     monkeypatch.setattr(driver, "Query", query)
+    monkeypatch.setattr(session, "require_running", lambda _: None)
     sink = SimpleNamespace(require_sole_use=lambda: None)
     monkeypatch.setattr(registry, "for_driver", lambda *_: sink)
     job = SimpleNamespace(
@@ -313,3 +315,25 @@ def test_a_superseded_driver_ends_or_with_a_standby_is_another_driver(
     stop.set()
     assert takes == numbers
     assert waiting.deposals == int(standby and not stood_by)
+
+
+def test_the_end_of_the_jvm_is_reported_and_no_other_attempt_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever fails first: a query, or a call into the JVM that no longer listens."""
+    gone = JobError(Reason.BATCH_FAILED, "Spark's JVM ran out of memory")
+
+    def ended(_: object) -> None:
+        raise gone
+
+    for failure in (QueryFailed(SQL), ConnectionRefusedError()):
+        attempts: list[int] = []
+
+        def query(*_: object, failure: Exception = failure, attempts: list[int] = attempts, **__: object) -> Any:
+            attempts.append(1)
+            raise failure
+
+        tried = driver_with(monkeypatch, query, Guarantee.EXACTLY_ONCE, threading.Event())
+        monkeypatch.setattr(session, "require_running", ended)
+        with pytest.raises(JobError) as raised:
+            tried._run_queries(cast(Any, None), CLUSTER, headers=False)
+        assert raised.value is gone
+        assert attempts == [1]
