@@ -68,6 +68,7 @@ def _checked(pipeline: DeliveryPipeline) -> tuple[object, ...]:
         (source.format, source.schema_ddl, source.subject, source.schema_version),
         spec.schema_registry,
         spec.transform,
+        spec.state,
         spec.sink,
         (spec.spark.image, spec.spark.conf),
     )
