@@ -15,12 +15,8 @@ from ackwright_stream.jobspec import Guarantee
 from unit.documents import ROOT
 
 OPERATOR = Path(guarantees.__file__).parents[1]
-# Tables of guarantees; sinks, which know what theirs do to a guarantee; the state, which has only one; the demo, which
-# shows each.
-MAY_NAME_ONE = (
-    *("planning/guarantees.py", "planning/promises.py", "planning/state.py"),
-    *("sinks/", "local/demo/", "cli/demo.py"),
-)
+# Tables of guarantees; sinks, which know what theirs do to a guarantee; the demo, which shows each.
+MAY_NAME_ONE = ("planning/guarantees.py", "planning/promises.py", "sinks/", "local/demo/", "cli/demo.py")
 
 
 def test_no_other_module_of_the_operator_asks_which_guarantee_is_declared() -> None:
