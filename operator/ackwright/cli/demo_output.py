@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -18,7 +19,8 @@ from ackwright.local.demo.pipelines import Sink
 from ackwright.local.demo.results import RunResult, notes
 from ackwright_stream.reports import StartPart, Verdict
 
-_LINE_INTERVAL = 5.0  # seconds between progress lines without a terminal
+_LINE_INTERVAL = 5.0  # seconds between lines without a terminal
+_REMINDER_POLL_S = 0.5
 _MARKS = {
     Verdict.HELD: Text("✓", style="bold green"),
     Verdict.UNPROVEN: Text("?", style="bold yellow"),
@@ -27,7 +29,11 @@ _MARKS = {
 
 
 class Screen:
-    """The live view, a context manager. clock: seconds. activity: gets the same, for the console."""
+    """The live view, a context manager. clock: seconds. activity: gets the same, for the console.
+
+    Without a terminal it prints lines, also of a phase that reports no progress: none of its silences is longer than
+    five seconds.
+    """
 
     def __init__(
         self, out: Console, clock: Callable[[], float] = time.monotonic, activity: Activity | None = None
@@ -35,6 +41,9 @@ class Screen:
         self._out, self._clock, self._activity = out, clock, activity
         self._started_at = clock()
         self._next = 0.0
+        self._printed_at = self._started_at
+        self._ended = threading.Event()
+        self._reminder: threading.Thread | None = None
         self._phase = ""
         self._kills = 0
         self._bar: Progress | None = None
@@ -100,14 +109,27 @@ class Screen:
             self._bar = Progress(*columns, console=self._out, transient=True)
             self._task = self._bar.add_task("", total=None, detail="")
             self._bar.start()
+        else:
+            self._reminder = threading.Thread(target=self._remind, name="reminder", daemon=True)
+            self._reminder.start()
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        if self._reminder is not None:
+            self._reminder.join()
         if self._bar is not None:
             self._bar.stop()
             self._bar = None
 
+    def _remind(self) -> None:
+        """Prints the phase whenever nothing else was printed for a while."""
+        while not self._ended.wait(_REMINDER_POLL_S):
+            if self._phase and self._clock() - self._printed_at >= _LINE_INTERVAL:
+                self._print_event(f"{self._phase} ...")
+
     def _print(self, text: Text) -> None:
+        self._printed_at = self._clock()
         self._out.print(text, soft_wrap=True)
 
 

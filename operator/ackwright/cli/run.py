@@ -17,14 +17,16 @@ import click
 from ackwright.api.spec import ACCEPTED_POSITIONS_ANNOTATION, DeliveryPipeline, Kafka
 from ackwright.apply import topics as apply
 from ackwright.cli.brokers import brokers_option, sink_brokers_option, with_bootstrap_servers, with_kafka
-from ackwright.cli.failures import INTERRUPTED
+from ackwright.cli.failures import INTERRUPTED, print_errors, warnings_of
 from ackwright.cli.foreground import Interrupts, working_directory
 from ackwright.cli.local_console import ConsoleDisplay, console_option, served
 from ackwright.cli.output import file_option
 from ackwright.cli.run_output import Display, display
+from ackwright.cli.waiting import waiting
 from ackwright.clients.kafka import Kafka as KafkaClient
 from ackwright.console.activity import Activity
 from ackwright.errors import AckwrightError, reported
+from ackwright.local import spark_start
 from ackwright.local.kafka import EmbeddedKafka
 from ackwright.local.pair import Pair
 from ackwright.local.supervise import CHECK_TRANSFORM, Job, spark_settings
@@ -32,7 +34,7 @@ from ackwright.local.watch import Watch
 from ackwright.observe import topics as observe
 from ackwright.observe.cluster import job_premises
 from ackwright.planning.clusters import needed_topics, parts
-from ackwright.planning.plan import DeliveryPlan, load
+from ackwright.planning.plan import DeliveryPlan, load_judged
 from ackwright.planning.plan import plan as make_plan
 from ackwright.planning.suitability import require_suitable
 from ackwright.render.jobspec import clusters, jobspec
@@ -107,16 +109,24 @@ def run(
 ) -> int:
     """Run one pipeline on this machine until it is complete or interrupted.
 
+    What `ackwright plan` refuses is refused before brokers and Spark start.
     The first SIGINT or SIGTERM lets the running batch end and commits its positions; the second one kills the job.
     The exit code is the job's, or 130 if it was killed.
     """
     if embedded and (bootstrap_servers or sink_bootstrap_servers) is not None:
         raise click.UsageError("--embedded starts brokers, and --bootstrap-servers names others; give only one of them")
-    declared = with_bootstrap_servers(load(file)[0], bootstrap_servers, sink_bootstrap_servers)
+    pipeline, _, warnings = load_judged(file)
+    if output == "text":
+        print_errors(warnings_of(warnings), "warning")
+    declared = with_bootstrap_servers(pipeline, bootstrap_servers, sink_bootstrap_servers)
     pipeline = _accepting(declared, fingerprint)
     if standby:
         pipeline = pipeline.model_copy(update={"spec": pipeline.spec.model_copy(update={"standby": True})})
     plan = make_plan(pipeline)
+    if plan.state and directory is None and not embedded:
+        raise click.UsageError(
+            "the pipeline keeps its state in a directory, and without it cannot be continued; give --dir DIRECTORY"
+        )
     if pipeline.spec.suspend:
         click.echo("spec.suspend is for the operator; run ignores it and delivers", err=True)
     if dry_run:
@@ -133,19 +143,26 @@ def run(
     ):
         if keep and directory is None:
             stack.callback(click.echo, f"files are kept in {place}", err=True)
+        waited = waiting if output == "text" else contextlib.nullcontext
+        spark = spark_settings(place / "job")
+        if not spark_start.is_prepared():
+            with waited("Preparing Spark, once for this machine"):
+                spark_start.java_options()
         if embedded:
-            brokers = stack.enter_context(EmbeddedKafka(place / "kafka"))
+            with waited("Starting three brokers"):
+                brokers = stack.enter_context(EmbeddedKafka(place / "kafka"))
             # Which require neither credentials nor TLS.
             pipeline = with_kafka(pipeline, Kafka.model_validate({"bootstrapServers": brokers.bootstrap_servers}))
             plan = make_plan(pipeline)
             show.brokers(brokers.bootstrap_servers, place / "kafka", keep=keep or directory is not None)
         job = jobspec(
             plan,
-            master=f"local[{pipeline.spec.spark.executor.instances * pipeline.spec.spark.executor.cores}]",
+            master=f"local[{plan.slots}]",
             secrets=str(secrets.resolve()) if secrets else None,
             identity=re.sub(r"[^\w.-]", "-", f"local-{platform.node()}"),
             progress_port=progress_port,
-            spark_extra=spark_settings(place / "job"),
+            checkpoint=str(place.resolve() / "checkpoint") if plan.state else None,
+            spark_extra=spark,
         )
         watch = stack.enter_context(Watch())
 
@@ -159,9 +176,8 @@ def run(
 
         def start(number: int) -> Job:
             own = place / ("job" if number == 0 else f"job-{number + 1}")
-            spark = {**job.spark, **spark_settings(own)}
             port = progress_port if number == 0 else 0
-            return Job(replace(job, spark=spark, progress_port=port), own, watch)
+            return Job(replace(job, spark={**job.spark, **spark_settings(own)}, progress_port=port), own, watch)
 
         return follow(Pair(start, show.takeover), show, interrupted)
 

@@ -39,14 +39,22 @@ def pom(kind: str) -> Path:
     )
 
 
+def is_cached(kind: str) -> bool:
+    """Whether the jars of one kind are in the cache."""
+    return _target(kind).is_dir()
+
+
+def _target(kind: str) -> Path:
+    return cache_directory() / f"jars-{kind}-{hashlib.sha256(pom(kind).read_bytes()).hexdigest()[:16]}"
+
+
 def directory(kind: str) -> Path:
     """The directory of the jars of one kind; resolves them with Maven if they are not in the cache.
 
     kind: "kafka" for brokers and tools, "spark" for Spark's Kafka connector; in a checkout also the other
     directories of jars/, for benchmarks and tests. Raises AckwrightError if Maven is missing or fails.
     """
-    source = pom(kind)
-    target = cache_directory() / f"jars-{kind}-{hashlib.sha256(source.read_bytes()).hexdigest()[:16]}"
+    source, target = pom(kind), _target(kind)
     if target.is_dir():
         return target
     if shutil.which("mvn") is None:

@@ -7,6 +7,7 @@ saves time: Java starts without it where it is missing or does not match.
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import importlib.metadata
 import importlib.util
@@ -22,6 +23,7 @@ from ackwright.local import jars
 
 # For processes that run for a minute or two, in which the C2 compiler costs more time than it saves.
 SHORT_LIVED = "-XX:TieredStopAtLevel=1"
+_TIMEOUT_S = 300.0  # of the creation, which takes 10 s on an idle machine
 _UNUSED_S = 30 * 24 * 3600.0
 
 
@@ -31,6 +33,11 @@ def java_options() -> str:
     # Java would print a warning about an archive that does not match to stdout, where the program's output belongs.
     quiet = "-Xlog:disable -Xlog:all=error:stderr"
     return f"-XX:+UseSerialGC -Xshare:auto -XX:SharedArchiveFile={archive} {quiet}" if archive.is_file() else ""
+
+
+def is_prepared() -> bool:
+    """Whether jars and class archive are in the cache. Otherwise java_options() takes minutes."""
+    return jars.is_cached("spark") and _place(jars.directory("spark")).is_file()
 
 
 def archive_program() -> Path:
@@ -43,23 +50,29 @@ def _directory(package: str) -> Path:
     return Path(next(iter(importlib.util.find_spec(package).submodule_search_locations or ())))  # type: ignore[union-attr]
 
 
+@functools.cache  # one attempt for a process: where the archive cannot be created, each takes up to five minutes
 def _archive() -> Path:
     spark_jars = jars.directory("spark")
-    runtime = Path(shutil.which("java") or "java").resolve()
-    modified = runtime.stat().st_mtime_ns if runtime.exists() else 0
-    spark = _directory("pyspark")
-    program = archive_program()
-    identity = (
-        f"{runtime} {modified} {spark} {importlib.metadata.version('pyspark')} {spark_jars} {program.read_text()}"
-    )
-    key = hashlib.sha256(identity.encode()).hexdigest()[:16]
-    archive = jars.cache_directory() / f"spark-{key}.jsa"
+    archive = _place(spark_jars)
     if archive.is_file():
         os.utime(archive)
     else:
-        _create_archive(program, archive, os.pathsep.join(sorted(map(str, spark_jars.glob("*.jar")))))
+        _create_archive(archive_program(), archive, os.pathsep.join(sorted(map(str, spark_jars.glob("*.jar")))))
         remove_unused(archive.parent, time.time())
     return archive
+
+
+def _place(spark_jars: Path) -> Path:
+    """The archive's file, which its Java, jars and program identify."""
+    runtime = Path(shutil.which("java") or "java").resolve()
+    modified = runtime.stat().st_mtime_ns if runtime.exists() else 0
+    spark = _directory("pyspark")
+    identity = (
+        f"{runtime} {modified} {spark} {importlib.metadata.version('pyspark')} {spark_jars} "
+        f"{archive_program().read_text()}"
+    )
+    key = hashlib.sha256(identity.encode()).hexdigest()[:16]
+    return jars.cache_directory() / f"spark-{key}.jsa"
 
 
 def remove_unused(directory: Path, now: float) -> None:
@@ -82,7 +95,12 @@ def _create_archive(program: Path, archive: Path, spark_jars: str) -> None:
         argv = [sys.executable, "-P", str(program), spark_jars]
         try:
             completed = subprocess.run(
-                argv, env={**os.environ, **variables}, cwd=directory, capture_output=True, timeout=300, check=False
+                argv,
+                env={**os.environ, **variables},
+                cwd=directory,
+                capture_output=True,
+                timeout=_TIMEOUT_S,
+                check=False,
             )
         except subprocess.TimeoutExpired:
             return
@@ -92,7 +110,8 @@ def _create_archive(program: Path, archive: Path, spark_jars: str) -> None:
 
 def main() -> int:
     options = java_options()
-    sys.stderr.write(f"  spark: {'class archive' if options else 'no class archive; Spark starts slower'}\n")
+    missing = f"no class archive after at most {_TIMEOUT_S:.0f} s; Spark starts slower"
+    sys.stderr.write(f"  spark: {'class archive' if options else missing}\n")
     return 0
 
 

@@ -105,9 +105,7 @@ class _Reader:
                 problem = f"has a column {METADATA}, which is the record's metadata"
                 raise _Stop(TextProblem(name.offset, problem, "rename it"))
             if name.text in columns:
-                raise _Stop(
-                    TextProblem(name.offset, f"has the column {name.text} twice", "rename or remove one of them")
-                )
+                raise _Stop  # Spark refuses only a query that reads it
             columns[name.text] = self._type(name)
             self._after_type(name)
             if self._next().kind == "end":

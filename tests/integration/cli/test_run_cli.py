@@ -52,7 +52,11 @@ def test_sigterm_drains_and_the_exit_code_is_0(kafka: EmbeddedKafka, tmp_path: P
 def test_a_job_failure_is_one_line_on_stderr_and_its_exit_code_is_returned(
     kafka: EmbeddedKafka, tmp_path: Path
 ) -> None:
-    done = run(write_document(tmp_path, pipeline(kafka.bootstrap_servers, transform={"sql": "SELEC nonsense"})))
+    done = run(
+        write_document(
+            tmp_path, pipeline(kafka.bootstrap_servers, transform={"sql": "SELECT nonsense() AS value FROM source"})
+        )
+    )
     assert done.returncode == 2, done.stdout + done.stderr
     assert done.stderr.startswith("InvalidTransform: ")
     assert len(done.stderr.splitlines()) == 1

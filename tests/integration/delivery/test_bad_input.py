@@ -55,7 +55,8 @@ GOOD = document(NOBODY, "p", "exactly-once", "in", "out")
     ("content", "words"),
     [
         (b"a: [1", "not valid YAML at line 1"),
-        (b"\xff\xfe", "not UTF-8 text"),
+        (b"\xff\xfe", "UTF-16 text"),
+        (b"a: \xe4", "not UTF-8 text"),
         (b"", "the file is empty"),
         (b"just words", "mapping"),
         (b"a: 1\na: 2\n", "more than once"),
@@ -193,18 +194,17 @@ def test_credentials(
 # ------------------------------------------------ the transform: each of these starts Spark
 
 WRONG: dict[str, tuple[Document, ExitCode, str, str]] = {
-    "no value": ({"sql": "SELECT key FROM source"}, ExitCode.INVALID, "InvalidTransform: ", "lacks the column value"),
+    "no function": (
+        {"sql": "SELECT no_such_function(value) AS value FROM source"},
+        ExitCode.INVALID,
+        "InvalidTransform: ",
+        "no_such_function",
+    ),
     "no module": (
         {"python": {"module": "no_such_module", "function": "f"}},
         ExitCode.INVALID,
         "InvalidTransform: ",
         "no_such_module",
-    ),
-    "a shuffle": (
-        {"sql": "SELECT key, max(value) AS value FROM source GROUP BY key"},
-        ExitCode.INVALID,
-        "NotStateless: ",
-        "GROUP BY",
     ),
 }
 
@@ -222,8 +222,8 @@ def test_no_topic_is_created_for_a_transform_that_is_refused(
     ends = [f"{asked['metadata']['name']}-new-{end}" for end in ("in", "out")]
     asked["spec"]["source"]["topics"], asked["spec"]["sink"]["kafka"]["topic"] = ends[:1], ends[1]
     asked["spec"]["topics"] = [{"name": topic, "partitions": 1} for topic in ends]
-    asked["spec"]["transform"] = {"sql": "SELECT key FROM source"}
-    refused(write_document(tmp_path, asked), ExitCode.INVALID, "InvalidTransform: ", "lacks the column value")
+    asked["spec"]["transform"] = WRONG["no function"][0]
+    refused(write_document(tmp_path, asked), ExitCode.INVALID, "InvalidTransform: ", "no_such_function")
     there = AdminClient({"bootstrap.servers": kafka.bootstrap_servers}).list_topics(timeout=20).topics
     assert not set(ends) & set(there)
 

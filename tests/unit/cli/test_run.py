@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +19,7 @@ from rich.console import Console
 from ackwright.cli import main, run
 from ackwright.cli.foreground import Interrupts
 from ackwright.cli.run_output import TextDisplay
+from ackwright.local import spark_start
 from ackwright.local.supervise import Job
 from ackwright_stream.jobspec import ExitCode, JobSpec, KafkaSink
 from unit.fake_kafka import FakeKafka
@@ -63,6 +65,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[JobSpec]:
     monkeypatch.setattr(run, "Job", start)
     monkeypatch.setattr(run, "KafkaClient", lambda *_: FakeKafka())
     monkeypatch.setattr(run, "spark_settings", lambda _: {})
+    monkeypatch.setattr(spark_start, "is_prepared", lambda: True)
 
     @contextlib.contextmanager
     def brokers(_: Path) -> Iterator[Any]:
@@ -111,6 +114,16 @@ def test_a_sink_that_names_the_sources_brokers_is_refused(
     assert main.invoke(["run", "-f", declared(tmp_path, sink), *option]) == ExitCode.INVALID
     assert "names brokers of spec.kafka: the sink is on the source's cluster" in capsys.readouterr().err
     assert started == []
+
+
+def test_what_plan_refuses_is_refused_before_brokers_and_spark_start(
+    tmp_path: Path, started: list[JobSpec], capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = declared(tmp_path, transform={"sql": "SELECT tailnum AS key, orgin FROM source"})
+    assert main.invoke(["run", "-f", file, "--embedded"]) == ExitCode.INVALID
+    printed = capsys.readouterr()
+    assert re.search(r"pipeline.yaml:\d+:\d+: InvalidTransform: .*did you mean origin\?$", printed.err.strip())
+    assert (printed.out, started) == ("", [])
 
 
 # ------------------------------------------------ what is accepted

@@ -17,6 +17,7 @@ from ackwright.local.demo.pipelines import Sink
 from ackwright.local.demo.results import RunResult
 from ackwright_stream.jobspec import ExitCode, Guarantee
 from ackwright_stream.reports import StartPart, Verdict
+from waiting import wait_until
 
 
 @pytest.mark.parametrize(
@@ -153,3 +154,14 @@ def test_without_a_terminal_progress_is_a_line_every_five_seconds_and_kills_are_
         "9.0 s  ✗ killed the driver",
         "11.0 s  exactly-once: 11 of 100 records  1/s  lag 89  kills 1",
     ]
+
+
+def test_without_a_terminal_a_phase_without_progress_is_printed_again_after_five_seconds() -> None:
+    now = [0.0]
+    printed = io.StringIO()
+    with Screen(Console(file=printed, width=160), clock=lambda: now[0]) as screen:
+        screen.phase("auditing")
+        assert printed.getvalue() == "   0.0 s  auditing\n"
+        now[0] = 6.0
+        wait_until(lambda: "   6.0 s  auditing ...\n" in printed.getvalue(), "the phase is printed again")
+    assert printed.getvalue().count("\n") == 2

@@ -241,4 +241,5 @@ class DemoRun:
         report = self._job.progress()
         if report is not None and report.batches:
             self._past_start = self._job
-        return report.starting if report else None
+        # It serves no progress before its modules are loaded.
+        return report.starting if report else StartPart.IMPORTS
