@@ -56,6 +56,7 @@ KINDS = {
     "lease",
     "pods",
     "deployment",
+    "lease",
     "namespace",
     "pod",
     "secret",
