@@ -56,7 +56,6 @@ KINDS = {
     "lease",
     "pods",
     "deployment",
-    "lease",
     "namespace",
     "pod",
     "secret",
