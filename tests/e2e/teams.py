@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import select
 import socket
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -119,13 +119,12 @@ def running(teams: Teams) -> Iterator[Teams]:
 
 
 @contextmanager
-def dead_brokers(number: int) -> Iterator[dict[str, socket.socket]]:
-    """Listeners, by address, whose connections the kernel accepts, and which never answer."""
+def dead_brokers(number: int) -> Iterator[list[socket.socket]]:
+    """Listeners whose connections the kernel accepts, and which never answer."""
     with ExitStack() as stack:
-        listeners = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(number)]
-        yield {f"127.0.0.1:{listener.getsockname()[1]}": listener for listener in listeners}
+        yield [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(number)]
 
 
-def connected(listeners: Collection[socket.socket]) -> int:
+def connected(brokers: Sequence[socket.socket]) -> int:
     """How many of these listeners a client has connected to."""
-    return len(select.select(listeners, [], [], 0)[0])
+    return len(select.select(brokers, [], [], 0)[0])

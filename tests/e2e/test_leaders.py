@@ -21,7 +21,7 @@ from ackwright.lease import LEASE_S
 from command import ACKWRIGHT
 from e2e.api_server import ApiServer
 from e2e.operator_process import OperatorProcess
-from e2e.teams import CRD, SYSTEM, Teams, dead_brokers
+from e2e.teams import CRD, SYSTEM, Teams, connected, dead_brokers
 from lab import binaries
 from lab.cluster import print_progress
 from waiting import wait_until
@@ -129,13 +129,12 @@ def test_a_suspended_leader_writes_nothing_after_it_was_overtaken(cluster: Clust
     """It is suspended amid reconciles, which wait for brokers that never answer, and then write a status."""
     places = [f"{'fenced' if fenced else 'control'}-{number}" for number in range(4)]
     teams = Teams(cluster.api, places)
-    with dead_brokers(8) as addresses, ExitStack() as stack:
+    with dead_brokers(8) as brokers, ExitStack() as stack:
         first, second = started(stack, cluster, teams, ACKWRIGHT if fenced else UNFENCED)
         identity = cluster.holder()
-        for number, address in enumerate(addresses):
-            teams.declare(places[number % 4], f"p-{number}", address)
-        wait_until(lambda: first.metric("ackwright_worklist")[""] >= 4, "the leader reconciles", pause=0.01)
-        time.sleep(1.0)  # so that reconciles have begun to wait; without any the control fails
+        for number, broker in enumerate(brokers):
+            teams.declare(places[number % 4], f"p-{number}", f"127.0.0.1:{broker.getsockname()[1]}")
+        wait_until(lambda: connected(brokers) >= 2, "reconciles of the leader wait", pause=0.01)
         first.send_signal(signal.SIGSTOP)
         wait_until(second.leads, "the second replica leads", 60)
         overtaken = datetime.now(UTC)

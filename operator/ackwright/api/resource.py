@@ -17,6 +17,7 @@ from ackwright.api.job_fields import Checkpoint, Spark, Trigger
 from ackwright.api.quantities import (
     NAME,
     Count,
+    Duration,
     FunctionName,
     GroupId,
     ModuleName,
@@ -255,6 +256,15 @@ class Topic(Model):
     ] = "repair"
 
 
+class Rollback(Model):
+    """spec.rollback."""
+
+    after: Annotated[
+        Duration,
+        About("How long an edit may take until it delivers: 90s, 5m. It includes the drain and Spark's start."),
+    ]
+
+
 class Spec(Model):
     """spec: what the user declares. Every field says what a change of it takes."""
 
@@ -335,6 +345,15 @@ class Spec(Model):
             "the pods change",
         ),
     ] = False
+    rollback: Annotated[
+        Rollback | None,
+        About(
+            "Return to the last spec that delivered when an edit does not deliver in time. Without it the pipeline "
+            "stays with the edit.",
+            _LIVE,
+            "it affects later edits only",
+        ),
+    ] = None
     suspend: Annotated[
         Switch,
         About(
