@@ -229,6 +229,16 @@ COUNTS_WITH_MARKS = """
 """
 
 
+# What a stateful pipeline cannot have, or lacks, each with a part of the problem. The view has a column `at`.
+NOT_BUILT = (
+    ("SELECT CAST(at AS STRING) AS value FROM source", "keeps no state"),
+    ("SELECT CAST(count(*) AS STRING) AS value FROM source", "aggregates all records in one group"),
+    ("SELECT DISTINCT CAST(at AS STRING) AS value FROM source ORDER BY value", "uses ORDER BY"),
+    ("SELECT CAST(a.at AS STRING) AS value FROM source a JOIN source b ON a.at = b.at GROUP BY a.at", "uses JOIN"),
+    ("SELECT 'x' AS topic, CAST(count(*) AS STRING) AS value FROM source GROUP BY at", "the column topic"),
+)
+
+
 def mutations(number: int, seed: int) -> Iterator[str]:
     """Accepted texts with a word removed, repeated, exchanged with its neighbour, misspelt, or of another text."""
     rng = random.Random(seed)

@@ -19,6 +19,7 @@ from typing import Any
 from ackwright.api.spec import API_VERSION, KIND
 from ackwright.clients.attempts import ConnectionBusy
 from ackwright.clients.connections import Connections
+from ackwright.clients.fence import Fence, Fenced, unfenced
 from ackwright.clients.kubernetes import ApiError, Kubernetes, compact
 from ackwright.lost_namespaces import Change, LostNamespaces
 from ackwright.metrics import Metrics, serve
@@ -29,7 +30,7 @@ from ackwright.planning.policy import policy
 from ackwright.probes import Probes
 from ackwright.reconcile import Reconciler
 from ackwright.render.names import MANAGED_BY, PIPELINE_LABEL, ROLE_LABEL
-from ackwright.sentinel import EVERY_S, Sentinel
+from ackwright.sentinel import Sentinel
 from ackwright.settings import OperatorSettings
 from ackwright.watches import Watches
 from ackwright.worklist import Key, Postponed, Worklist
@@ -53,6 +54,7 @@ CHILDREN = (
 )
 _AFTER_CONFLICT_S = 0.5
 _AFTER_BUSY_S, _LONGEST_BUSY_S = 1.0, 16.0  # until a connection is tried again for which other workers wait
+_AFTER_FENCED_S = 1.0
 _GATHER_S = 0.05  # objects that change together are reconciled together
 _STANDSTILL_S = 300.0  # without any worker becoming free for this long, the operator is unhealthy
 
@@ -60,14 +62,20 @@ _STANDSTILL_S = 300.0  # without any worker becoming free for this long, the ope
 class Controller:
     """Passes events to the worklist, and due pipelines to the reconciler."""
 
-    def __init__(self, kubernetes: Kubernetes, settings: OperatorSettings) -> None:
+    def __init__(self, kubernetes: Kubernetes, settings: OperatorSettings, fence: Fence | None = None) -> None:
+        """fence: of all writes, closed until lead(True); None: this is the only operator, and it leads at once."""
         self._settings = settings
+        self.leads = fence is None
+        writing = fence.write if fence else unfenced
+        kubernetes = kubernetes.fenced(writing) if fence else kubernetes
         # Nothing changes the objects in these caches.
         self.pipelines: dict[Key, dict[str, Any]] = {}
         self.children: dict[Key, dict[tuple[str, str], dict[str, Any]]] = {}  # by pipeline, then by kind and name
         self.lost = LostNamespaces(settings.namespaces)
-        self.sentinel = Sentinel(kubernetes, settings.own_namespace)
+        self.sentinel = Sentinel()
         self.worklist = Worklist(workers=settings.workers)
+        if not self.leads:
+            self.worklist.pause()
         self._kubernetes = kubernetes
         self._watches = Watches(
             kubernetes,
@@ -82,15 +90,17 @@ class Controller:
         self._reader = ProgressReader()
         self._probes = Probes(self._reader.read, self.worklist.resume)
         self._threads = ThreadPoolExecutor(settings.workers, thread_name_prefix="reconcile")
-        # Separate, so that neither the Lease nor lists wait for reconciles.
-        self._own_threads = ThreadPoolExecutor(2, thread_name_prefix="controller")
+        # Separate, so that Events about namespaces do not wait for reconciles.
+        self._own_threads = ThreadPoolExecutor(1, thread_name_prefix="controller")
         self._busy_in_a_row: dict[Key, int] = {}  # how often other workers waited for a pipeline's cluster
         self._tasks: list[asyncio.Task[None]] = []
-        self._metrics = Metrics(self._watched_pipelines, self.worklist, self.lost.by_namespace)
+        self._metrics = Metrics(
+            self._watched_pipelines, self.worklist, self.lost.by_namespace, leads=lambda: self.leads
+        )
         self._directory = tempfile.TemporaryDirectory(prefix="ackwright-")
         self._index = PipelineIndex(policy(settings))
         connections = Connections(
-            kubernetes, Path(self._directory.name), workers=settings.workers, policy=policy(settings)
+            kubernetes, Path(self._directory.name), workers=settings.workers, policy=policy(settings), writing=writing
         )
         self._reconciler = Reconciler(kubernetes, connections, settings, index=self._index)
 
@@ -103,7 +113,22 @@ class Controller:
         serve(self._metrics, self._settings.metrics_port, healthy=self.healthy, ready=lambda: bool(self._tasks))
         await self._watches.start()
         self._tasks = [asyncio.create_task(self.worklist.work(self._reconcile)) for _ in range(self._settings.workers)]
-        self._tasks.append(asyncio.create_task(self._beat()))
+
+    def lead(self, leads: bool) -> None:
+        """Takes whether this operator leads. One that begins to lead reconciles every pipeline.
+
+        Reconciles under way when it ceases to lead come to their end without a further write.
+        """
+        if leads is self.leads:
+            return
+        self.leads = leads
+        if not leads:
+            self.worklist.pause()
+            return
+        self._reconciler.forget_all()
+        for key in self.pipelines:
+            self.worklist.add(key)
+        self.worklist.unpause()
 
     async def stop(self) -> None:
         """Stops the workers. Reconciles under way are completed: they take as long as their calls may take."""
@@ -152,10 +177,12 @@ class Controller:
                     self.worklist.add(key)
 
     def _write_event(self, change: Change) -> None:
-        with contextlib.suppress(ApiError):  # the log has it, too
+        with contextlib.suppress(ApiError, Fenced):  # the log has it, too; only the leader writes it
             self._kubernetes.create(change.event(self._settings.own_namespace, datetime.now(UTC)))
 
     def _watched_pipelines(self) -> dict[Key, Mapping[str, Any]]:
+        if not self.leads:  # the leader exports them
+            return {}
         return {key: o for key, o in tuple(self.pipelines.items()) if key[0] not in self.lost}
 
     def replace_pipelines(self, namespace: str | None, objects: list[Object]) -> None:
@@ -231,6 +258,8 @@ class Controller:
             return delay
         except ConnectionBusy as e:
             raise Postponed(self._busy_delay(key)) from e
+        except Fenced as e:
+            raise Postponed(_AFTER_FENCED_S) from e
         except ApiError as e:
             if e.status == 409:  # no error: something changed the object meanwhile, and the event of that is on its way
                 return _AFTER_CONFLICT_S
@@ -248,11 +277,6 @@ class Controller:
         """Seconds, which grow, since each reconcile of a pipeline takes time before it learns that it has to wait."""
         times = self._busy_in_a_row[key] = self._busy_in_a_row.get(key, 0) + 1
         return min(_LONGEST_BUSY_S, _AFTER_BUSY_S * 2.0 ** min(times - 1, 10)) * random.uniform(0.5, 1.0)  # noqa: S311 (jitter)
-
-    async def _beat(self) -> None:
-        while True:
-            await asyncio.get_running_loop().run_in_executor(self._own_threads, self.sentinel.beat)
-            await asyncio.sleep(EVERY_S)
 
 
 def _matters(event: str, pod: Mapping[str, Any]) -> bool:

@@ -43,9 +43,13 @@ class Metrics:
     """All metrics of the operator."""
 
     def __init__(
-        self, pipelines: Resources, worklist: Queue, lost: Callable[[], Mapping[str, bool]] = lambda: {}
+        self,
+        pipelines: Resources,
+        worklist: Queue,
+        lost: Callable[[], Mapping[str, bool]] = lambda: {},
+        leads: Callable[[], bool] = lambda: True,
     ) -> None:
-        """lost: returns whether each watched namespace is lost."""
+        """lost: returns whether each watched namespace is lost. leads: whether this replica leads."""
         self.registry = CollectorRegistry()
         self.duration = Histogram(
             "ackwright_reconcile_seconds",
@@ -56,16 +60,27 @@ class Metrics:
         self.errors = Counter(
             "ackwright_reconcile_errors", "Reconciles that failed and are repeated", ["reason"], registry=self.registry
         )
-        self.registry.register(_PipelineMetrics(pipelines, worklist, lost))
+        self.registry.register(_PipelineMetrics(pipelines, worklist, lost, leads))
 
 
 class _PipelineMetrics(Collector):
     """Metrics out of the statuses of all pipelines."""
 
-    def __init__(self, pipelines: Resources, worklist: Queue, lost: Callable[[], Mapping[str, bool]]) -> None:
-        self._pipelines, self._worklist, self._lost = pipelines, worklist, lost
+    def __init__(
+        self,
+        pipelines: Resources,
+        worklist: Queue,
+        lost: Callable[[], Mapping[str, bool]],
+        leads: Callable[[], bool],
+    ) -> None:
+        self._pipelines, self._worklist, self._lost, self._leads = pipelines, worklist, lost, leads
 
     def collect(self) -> Iterator[Metric]:
+        leader = GaugeMetricFamily(
+            "ackwright_operator_leader", "1 for the replica of the operator that leads, 0 for one that stands by"
+        )
+        leader.add_metric([], self._leads())
+        yield leader
         worklist = GaugeMetricFamily("ackwright_worklist", "Pipelines that are due for a reconcile")
         worklist.add_metric([], len(self._worklist))
         yield worklist

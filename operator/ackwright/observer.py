@@ -96,7 +96,7 @@ class Observer:
     ) -> Observation:
         """Everything that the next steps depend on, with the state of Kafka."""
         generation = resource["metadata"].get("generation")
-        decision = self._decision(resource, status, declared, cluster.workload)
+        decision = self._decision(resource, status, declared, cluster)
         pipeline = decision.pipeline
         conflicts = self._index.conflicting_declarations(resource, pipeline)
         recorded = recorded_topics(status, pipeline.metadata.annotations, conflicts)
@@ -120,7 +120,7 @@ class Observer:
             expired=self._is_expired(memory, status, generation),
         )
 
-    def _decision(self, resource: Object, status: Status, declared: Declaration, observed: Workload) -> Decision:
+    def _decision(self, resource: Object, status: Status, declared: Declaration, cluster: ClusterState) -> Decision:
         """By which spec the pipeline runs now."""
         spec = resource["spec"]
         generation, now = resource["metadata"].get("generation") or 0, self._now()
@@ -129,8 +129,10 @@ class Observer:
             resource,
             status,
             declared,
-            observed,
+            cluster.workload,
+            cluster.progress,
             present=present,
+            hash_of=digest,
             policy=self._policy,
             settings=self._settings,
             now=now,

@@ -41,11 +41,12 @@ from ackwright.planning.observation import Observation
 from ackwright.planning.observed import KafkaState
 from ackwright.planning.plan import DeliveryPlan, plan
 from ackwright.planning.policy import policy
-from ackwright.planning.steps import Step, situation, steps
+from ackwright.planning.steps import Step, replaces_driver, situation, steps, without_driver_change
 from ackwright.planning.topic_steps import TopicStep, topic_of
 from ackwright.render.check import check_objects
 from ackwright.render.names import FINALIZER
 from ackwright.render.workload import objects as render
+from ackwright.rollouts import Rollouts
 from ackwright.settings import OperatorSettings
 from ackwright_stream.reports import State
 
@@ -63,10 +64,11 @@ class _Plan:
     kafka: KafkaWork
     steps: tuple[Step, ...]
     intent: Intent | None  # the steps, as the status records them
+    waits: bool = False  # whether the driver's replacement waits for its turn
 
     @property
     def idle(self) -> bool:
-        return not self.steps and self.kafka.refused is None
+        return not self.steps and self.kafka.refused is None and not self.waits
 
 
 class Reconciler:
@@ -88,6 +90,7 @@ class Reconciler:
         self._policy = policy(settings)
         self._index = index or PipelineIndex(self._policy)
         self._observer = Observer(connections, settings, self._index, now=now, clock=clock)
+        self._rollouts = Rollouts(settings.max_unavailable)
         self._memory: dict[str, Memory] = {}
 
     def reconcile(self, resource: Object, objects: Iterable[Object], reports: Reports) -> float | None:
@@ -134,6 +137,11 @@ class Reconciler:
     def forget(self, uid: str) -> None:
         """Forgets a pipeline that is gone."""
         self._memory.pop(uid, None)
+        self._rollouts.end(uid)
+
+    def forget_all(self) -> None:
+        """Forgets everything that was remembered, since another operator may have acted meanwhile."""
+        self._memory.clear()
 
     def _is_steady(self, memory: Memory, cluster: ClusterState) -> bool:
         """Whether a whole reconcile would find the same as the last one.
@@ -162,7 +170,21 @@ class Reconciler:
         has_finalizer = FINALIZER in meta.get("finalizers", ())
         depends_on = situation(observation, work, has_finalizer=has_finalizer, settings=self._settings, now=now)
         todo = steps(desired, observation.workload, depends_on)
-        return _Plan(work, todo, report.intent(observation.status, todo, now))
+        waits = self._waits(meta["uid"], observation, todo)
+        todo = without_driver_change(todo) if waits else todo
+        return _Plan(work, todo, report.intent(observation.status, todo, now), waits)
+
+    def _waits(self, uid: str, observation: Observation, todo: tuple[Step, ...]) -> bool:
+        """Whether a driver that delivers has to wait before it is replaced. An edit never waits."""
+        workload, accepted = observation.workload, observation.decision.accepted
+        ready = any(driver.ready for driver in workload.drivers)
+        if replaces_driver(todo):
+            before = observation.status.accepted
+            edited = before is None or before.spec != accepted.spec or not accepted.delivered
+            return ready and not edited and not self._rollouts.admit(uid)
+        if observation.pipeline.spec.suspend or (ready and not workload.rolling):
+            self._rollouts.end(uid)
+        return False
 
     def _check(self, observation: Observation, uid: str) -> tuple[dict[str, Any], ...]:
         """The objects that check an edit; none without one."""
@@ -197,7 +219,7 @@ class Reconciler:
         edited = observation.generation != before.observed_generation or decision.accepted != before.accepted
         if todo.intent is None or not (edited or observation.expired or todo.intent != before.intent):
             return resource
-        outcome = Outcome(todo.kafka, observation.workload, pending=todo.steps, intent=todo.intent)
+        outcome = Outcome(todo.kafka, observation.workload, pending=todo.steps, intent=todo.intent, waits=todo.waits)
         status = report.status(before, observation, outcome, self._now())
         return self._write_status(resource, status)
 
@@ -232,7 +254,7 @@ class Reconciler:
         )
         with self._writing(observation, todo.kafka):
             applied = take_steps(clients, todo.steps, resource, observation.workload)
-        outcome = Outcome(todo.kafka, applied.workload, failure=todo.kafka.refused)
+        outcome = Outcome(todo.kafka, applied.workload, failure=todo.kafka.refused, waits=todo.waits)
         if applied.failure:
             outcome = replace(outcome, pending=todo.steps, intent=todo.intent, failure=applied.failure)
         before = parse_status(applied.resource.get("status"))

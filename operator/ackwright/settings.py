@@ -29,6 +29,7 @@ class OperatorSettings:
     node_lost: int = 15  # how long pods stay on a node that does not answer
     drain: int = 60  # how long a driver may take to complete its batch
     crash_delay_max: float = 120.0  # the longest pause before a failed driver is started again
+    max_unavailable: int = 10  # pipelines whose drivers are replaced at once after an upgrade
     workers: int = 8  # pipelines that are reconciled at once
     replication_rate: int = 50 * 1024 * 1024  # of replicas that the operator moves, in bytes per second and broker
     metrics_port: int = 8080
@@ -37,6 +38,8 @@ class OperatorSettings:
     allowed_groups: tuple[str, ...] = ()  # namespace/group, of single ones of those
     allow_own_namespace: bool = False  # pipelines in the operator's own namespace
     allowed_servers: tuple[str, ...] = ()  # host:port or *.domain:port that pipelines may name; empty: any
+    allowed_pod_fields: tuple[str, ...] = ()  # of podTemplate, such as nodeSelector; empty: all
+    allowed_priority_classes: tuple[str, ...] = ()  # that podTemplate may name; empty: any
 
 
 def from_environment(environment: Mapping[str, str]) -> OperatorSettings:

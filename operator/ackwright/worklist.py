@@ -59,10 +59,27 @@ class Worklist:
         self._postponed: dict[Key, _Due] = {}  # names that wait for resume(), and what they were due for
         self._failures: dict[Key, int] = {}
         self._last_end = clock()  # when a worker last became free, or the list was last idle
+        self._paused = False
         self._changed = asyncio.Event()
 
+    def pause(self) -> None:
+        """Handles no further name until unpause(); names are still added."""
+        self._paused = True
+
+    def unpause(self) -> None:
+        """Handles due names again."""
+        self._paused = False
+        self._last_end = self._clock()
+        self._changed.set()
+
+    def is_idle(self) -> bool:
+        """Whether no name is being handled."""
+        return not self._busy
+
     def __len__(self) -> int:
-        """How many names are due now, postponed, or being handled."""
+        """How many names are due now, postponed, or being handled; while paused: being handled."""
+        if self._paused:
+            return len(self._busy)
         now = self._clock()
         return len(self._busy) + len(self._postponed) + sum(due.at <= now for due in self._due.values())
 
@@ -71,6 +88,8 @@ class Worklist:
 
         changed: of the pipelines that have changed, or of those that are due for a routine reconcile.
         """
+        if self._paused:
+            return 0.0
         now = self._clock()
         return max(
             (now - due.at for due in tuple(self._due.values()) if due.changed is changed and due.at < now), default=0.0
@@ -144,11 +163,13 @@ class Worklist:
         """The next due name, and what it is due for; waits for it."""
         while True:
             now = self._clock()
-            if (due_name := self._pop(now)) is not None:
+            if not self._paused and (due_name := self._pop(now)) is not None:
                 return due_name
             self._changed.clear()
             heads = [
-                at for changed in self._heaps if (at := self._head(changed)) is not None and self._may_take(changed)
+                at
+                for changed in self._heaps
+                if not self._paused and (at := self._head(changed)) is not None and self._may_take(changed)
             ]
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), min(heads) - now if heads else None)

@@ -33,15 +33,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ackwright_stream import audit_limits, audit_schemas, source, transform
+from ackwright_stream import audit_limits, audit_schemas, audit_state, source, transform
 from ackwright_stream.audit_kafka import KafkaView, Lane, LaneStart, Offsets
 from ackwright_stream.audit_limits import Doubt
 from ackwright_stream.audit_report import Comparison, Report, text
 from ackwright_stream.audit_sinks import registry as audit_sinks
-from ackwright_stream.audit_sinks.base import Output, SinkReader
+from ackwright_stream.audit_sinks.base import DecidingReader, Output, SinkReader
 from ackwright_stream.errors import JobError
 from ackwright_stream.failures import cause
 from ackwright_stream.formats import format_of
@@ -62,6 +62,8 @@ def audit(spark: SparkSession, job: JobSpec, routes: Iterable[str] = ()) -> Repo
     job = audit_schemas.with_reader_schema(job)
     view = KafkaView(job)
     with audit_sinks.reader(spark, job, view, routes) as sink:
+        if job.state is not None:
+            return _of_state(spark, job, view, sink)
         passed = _passed(job, view, sink)
         contents = [(sink, _output)]
         if letters := sink.dead_letters():
@@ -93,11 +95,59 @@ class _Passed:
     notes: list[str]
 
 
+def _of_state(spark: SparkSession, job: JobSpec, view: KafkaView, sink: SinkReader) -> Report:
+    """The report of a stateful pipeline, whose output is of all records and not of each."""
+    if not isinstance(sink, DecidingReader):
+        raise JobError(Reason.UNEXPECTED, "the audit of a stateful pipeline is built for the sink kafka only")
+    lanes = sorted(view.partitions(job.source.topics))
+    none = view.earliest(lanes)
+    stream = _view(job, source.read_stream(spark, job, "earliest"), late=True)
+    shape = audit_state.shape_of(job, transform.run_transform(spark, stream, job.transform, job.state))
+    records, _, _ = _records(spark, job, none, none, late=True)
+    empty = sink.to_sink_columns(transform.run_transform(spark, records, job.transform, job.state))
+    moment = audit_state.fix_moment(job, sink, Output(empty, (), ()), lanes)
+    if moment is None:
+        raise JobError(
+            Reason.UNEXPECTED, f"the pipeline {job.name} has decided no batch yet, so there is nothing to compare"
+        )
+    history = moment.history
+    passed = _counted(
+        job, view, sink.lane_starts(), moment.positions, begin=history.begin if history.is_complete else None
+    )
+    records, _, _ = _records(spark, job, passed.start, passed.end, late=False)
+    comparison, doubts, notes = audit_state.compare(
+        spark,
+        job,
+        sink,
+        moment,
+        records=records,
+        shape=shape,
+        doubts=passed.doubts,
+        counted=passed.counted,
+    )
+    return _report(
+        job, passed, comparison, [*passed.doubts, *moment.doubts, *doubts], [*passed.notes, *moment.notes, *notes]
+    )
+
+
 def _passed(job: JobSpec, view: KafkaView, sink: SinkReader) -> _Passed:
     lanes = sorted(view.partitions(job.source.topics))
     starts = sink.lane_starts()  # before the positions, because a lane is recorded together with its first one
+    return _counted(job, view, starts, sink.positions(lanes))
+
+
+def _counted(
+    job: JobSpec,
+    view: KafkaView,
+    starts: Mapping[Lane, LaneStart],
+    first: Mapping[Lane, int | None],
+    begin: Offsets | None = None,
+) -> _Passed:
+    """first: the positions. begin: where counting begins in place of where the lanes began."""
+    lanes = sorted(first)
     recorded = {lane: starts[lane] for lane in lanes if lane in starts}
-    first = sink.positions(lanes)
+    if begin is not None:
+        recorded |= {lane: LaneStart(offset) for lane, offset in begin.items()}
     start, expired = audit_limits.counting_from(job.group, lanes, recorded, first, view.earliest(lanes))
     end = {lane: max(start[lane], first[lane] or 0) for lane in lanes}
     _check_log(job, view, end)
@@ -140,9 +190,7 @@ def _output(
     Malformed records are counted and left out, whatever onMalformed says: the job may have stopped at one, and the
     audit must not.
     """
-    parsed, lanes, numbers = _parsed(spark, job, start, until, late=late)
-    lenient = replace(job.source, skip_malformed=True)
-    records = parsed.view(source.checked(parsed, lenient, "parsed-late" if late else "parsed"))
+    records, lanes, numbers = _records(spark, job, start, until, late=late)
     output = transform.run_transform(spark, records, job.transform)
     if not transform.is_deterministic(output):
         raise JobError(
@@ -162,6 +210,14 @@ def _malformed(
     return Output(sink.to_sink_columns(source.malformed(parsed)), lanes, numbers)
 
 
+def _records(
+    spark: SparkSession, job: JobSpec, start: Offsets, until: Offsets, *, late: bool
+) -> tuple[DataFrame, Sequence[Lane], Sequence[int]]:
+    """The view `source` over [start, until), with the lanes and numbers of Output."""
+    parsed, lanes, numbers = _parsed(spark, job, start, until, late=late)
+    return _lenient(job, parsed, late=late), lanes, numbers
+
+
 def _parsed(
     spark: SparkSession, job: JobSpec, start: Offsets, until: Offsets, *, late: bool
 ) -> tuple[Parsed, Sequence[Lane], Sequence[int]]:
@@ -170,9 +226,23 @@ def _parsed(
     lanes = sorted(until)
     numbers = [lanes.index(lane) for lane in source_partitions(raw)]
     counted = raw.observe("sent-late" if late else "sent", F.count(F.lit(1)).alias("records"))
+    return _parse(job, counted), lanes, numbers
+
+
+def _view(job: JobSpec, raw: DataFrame, *, late: bool) -> DataFrame:
+    """The view `source`, from the columns of Spark's Kafka source, as a stream or a batch."""
+    return _lenient(job, _parse(job, raw), late=late)
+
+
+def _parse(job: JobSpec, raw: DataFrame) -> Parsed:
     if job.source.subject is not None:
-        return audit_schemas.parsed(counted, job.source, job.schema_registry), lanes, numbers
-    return format_of(job.source.format).parse(source.with_metadata(counted), job.source), lanes, numbers
+        return audit_schemas.parsed(raw, job.source, job.schema_registry)
+    return format_of(job.source.format).parse(source.with_metadata(raw), job.source)
+
+
+def _lenient(job: JobSpec, parsed: Parsed, *, late: bool) -> DataFrame:
+    lenient = replace(job.source, skip_malformed=True)
+    return parsed.view(source.checked(parsed, lenient, "parsed-late" if late else "parsed"))
 
 
 def _report(

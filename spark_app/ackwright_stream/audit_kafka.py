@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -240,39 +240,59 @@ class KafkaView:
 
     def lane_starts(self) -> dict[Lane, LaneStart]:
         """Where each lane began, for the lanes that the lanes topic records."""
-        lanes_topic = self._job.sink_of(KafkaSink).positions.lanes_topic
-        if not self.existing([lanes_topic]):
-            return {}
-        lanes = self.partitions([lanes_topic])
+        starts: dict[Lane, LaneStart] = {}
+        self._read(
+            self._job.sink_of(KafkaSink).positions.lanes_topic, lambda key, value: self._apply(key, value, starts)
+        )
+        return starts
+
+    def decisions(self) -> list[str]:
+        """The decisions of the pipeline that the topic of decisions still has, oldest first."""
+        topic, group = self._job.sink_of(KafkaSink).positions.decisions_topic, self._job.group.encode()
+        texts: list[str] = []
+
+        def apply(key: bytes | None, value: bytes | None) -> None:
+            if key == group:
+                texts.append((value or b"").decode(errors="replace"))
+
+        if topic is not None:
+            self._read(topic, apply)
+        return texts
+
+    def _read(self, topic: str, apply: Callable[[bytes | None, bytes | None], None]) -> None:
+        """Applies the key and the value of each committed record of a topic; of none if it does not exist."""
+        if not self.existing([topic]):
+            return
+        lanes = self.partitions([topic])
         ends = self.decided(lanes)
         consumer = Consumer(settings(self._job.cluster, self._job.topic_consumer))
         try:
-            return self._read_lane_starts(consumer, {lane for lane in lanes if ends[lane] > 0})
+            self._read_to_end(consumer, {lane for lane in lanes if ends[lane] > 0}, apply)
         finally:
             consumer.close()
 
-    def _read_lane_starts(self, consumer: Consumer, remaining: set[Lane]) -> dict[Lane, LaneStart]:
-        """Reads the remaining partitions of the lanes topic to their ends."""
+    def _read_to_end(
+        self, consumer: Consumer, remaining: set[Lane], apply: Callable[[bytes | None, bytes | None], None]
+    ) -> None:
+        """Reads the remaining partitions of a topic."""
         consumer.assign([TopicPartition(t, p, 0) for t, p in remaining])
-        starts: dict[Lane, LaneStart] = {}
+        topics = ", ".join(sorted({topic for topic, _ in remaining}))
         deadline = time.monotonic() + self._timeout
         while remaining:
             if time.monotonic() > deadline:
                 raise JobError(
-                    Reason.BROKERS_UNREACHABLE,
-                    f"the lanes topic could not be read within {self._timeout:.0f} s; try again",
+                    Reason.BROKERS_UNREACHABLE, f"{topics} could not be read within {self._timeout:.0f} s; try again"
                 )
             message = consumer.poll(_POLL_S)
             if message is None:
                 continue
             error = message.error()
             if error is None:
-                self._apply(message.key(), message.value(), starts)
+                apply(message.key(), message.value())
             elif error.code() == KafkaError._PARTITION_EOF:
                 remaining.discard((message.topic(), message.partition()))
             else:
-                raise translate(error, "reading the lanes topic")
-        return starts
+                raise translate(error, f"reading {topics}")
 
     def _apply(self, key: bytes | None, value: bytes | None, starts: dict[Lane, LaneStart]) -> None:
         """Applies one record of the lanes topic, which other pipelines share."""

@@ -56,6 +56,14 @@ class Comparison:
         unjudged = self.unjudged + self.duplicated + self.unexpected
         return replace(self, duplicated=0, unexpected=0, unjudged=unjudged, offending=offending)
 
+    def without_order(self) -> Comparison:
+        """The same, for output that has no order."""
+        return replace(self, out_of_order=0, offending=tuple(o for o in self.offending if o.kind != "outOfOrder"))
+
+    def not_judged(self) -> Comparison:
+        """The same, with all records in the sink as unjudged ones, and no fault."""
+        return Comparison(self.expected, self.delivered, 0, 0, 0, (), self.metrics, unjudged=self.delivered)
+
 
 @dataclass(frozen=True)
 class Report:

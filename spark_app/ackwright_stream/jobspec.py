@@ -44,6 +44,7 @@ from ackwright_stream.reasons import ExitCode, Reason
 
 __all__ = [
     "INSTANCE_ID",
+    "STATE",
     "VERSION",
     "Cluster",
     "DeadLetterTopic",

@@ -73,7 +73,7 @@ def open_directory(job: JobSpec, files: Files, query: str, last: Decision | None
             Reason.INVALID_TRANSFORM,
             f"the state behind batch {last.batch} is of another query: the transform, the source's format or schema, "
             "or the settings of the state have changed; undo the change, or create a pipeline with another "
-            "source.groupId and another state.checkpoint",
+            "source.groupId and another volume",
         )
     _require_state(files, last)
     _rebuild(files, last)
@@ -101,7 +101,7 @@ def _require_own(job: JobSpec, files: Files) -> None:
     elif json.loads(recorded) != owner:
         raise JobError(
             Reason.INVALID_SPEC,
-            f"state.checkpoint has the state of another pipeline, {recorded}; give each pipeline a separate directory",
+            f"the directory of the state is of another pipeline, {recorded}; give each pipeline a separate volume",
         )
 
 
@@ -117,7 +117,7 @@ def _require_state(files: Files, last: Decision) -> None:
             missing = [store for store in stores if not any(f"{last.batch + 1}_{store}." in name for name in names)]
             if missing:
                 raise state_lost(
-                    f"{directory} in state.checkpoint has no file of the state {missing[0]}, behind which batch "
+                    f"{directory} on the volume of the state has no file of the state {missing[0]}, behind which batch "
                     f"{last.batch + 1} has to begin"
                 )
 

@@ -202,6 +202,8 @@ def check_stateful(output: DataFrame) -> None:
                 f"the transform uses {construct}, which is not built for stateful pipelines; they take GROUP BY, "
                 "dropDuplicates and what treats each record on its own",
             )
+    if any(step.in_one_group for step in steps):
+        raise JobError(Reason.INVALID_TRANSFORM, "the transform aggregates all records in one group; add GROUP BY")
     if not any(step.name in _STATEFUL - {"EventTimeWatermark"} for step in steps):
         raise JobError(Reason.INVALID_TRANSFORM, "the transform keeps no state, although state is set; remove state")
 
@@ -209,9 +211,8 @@ def check_stateful(output: DataFrame) -> None:
 def _stateful(construct: str) -> JobError:
     return JobError(
         Reason.NOT_STATELESS,
-        f"the transform uses {construct}, which relates records to one another; stateful pipelines are not built "
-        f"yet, so each record "
-        "has to be transformed on its own (SELECT, WHERE, explode, Python functions)",
+        f"the transform uses {construct}, which relates records to one another, and the pipeline has no spec.state; "
+        "declare it, or transform each record on its own (SELECT, WHERE, explode, Python functions)",
     )
 
 

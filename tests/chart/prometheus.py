@@ -40,17 +40,20 @@ def scrape(
     failures: int = 0,
     waiting: float = 0,
     lost: bool = False,
+    leads: bool = True,
     pod: str = "ackwright-operator-1",
 ) -> Scrape:
     """The samples of an operator with this pipeline, with the labels that a PodMonitor adds.
 
-    lost: whether its namespace is. waiting: for how many seconds a pipeline has been due after a change.
+    lost: whether its namespace is. leads: whether this replica does. waiting: for how many seconds a pipeline has been
+    due after a change.
     """
     seconds = 0.0
     worklist = Worklist(lambda: seconds)
     worklist.add(PIPELINE)
     seconds = float(waiting)
-    metrics = Metrics(lambda: {PIPELINE: resource} if resource else {}, worklist, lambda: {PIPELINE[0]: lost})
+    pipelines = {PIPELINE: resource} if resource and leads else {}
+    metrics = Metrics(lambda: pipelines, worklist, lambda: {PIPELINE[0]: lost}, lambda: leads)
     for _ in range(reconciles):
         metrics.duration.observe(_RECONCILE_SECONDS)
     if failures:

@@ -153,6 +153,14 @@ CASES = [
         "The namespace is deleted, or the operator's Role in it is. Restore it, or remove it from watchNamespaces.",
     ),
     Case(
+        "AckwrightNoLeader",
+        [scrape(STATES["delivering"], leads=False)] * 10,
+        1,
+        {"severity": "critical"},
+        "No replica of the operator leads; drivers continue, but are neither repaired nor observed",
+        f"kubectl logs -n {NAMESPACE} -l app.kubernetes.io/name=ackwright --prefix shows why.",
+    ),
+    Case(
         "AckwrightOperatorAbsent",
         [{}] * 10,
         5,
@@ -199,6 +207,12 @@ NOT_FIRING = [
     ("AckwrightNamespaceLost", "back", ([scrape(STATES["delivering"], lost=True)] * 4 + [HEALTHY]) * 10),
     ("AckwrightReconcilesLate", "at the limit", [scrape(STATES["delivering"], waiting=60)] * 60),
     ("AckwrightReconcilesLate", "a burst", ([scrape(STATES["delivering"], waiting=90)] * 4 + [HEALTHY]) * 10),
+    (
+        "AckwrightNoLeader",
+        "one replica stands by",
+        [{**HEALTHY, **scrape(None, leads=False, pod="ackwright-operator-2")}] * 30,
+    ),
+    ("AckwrightNoLeader", "a takeover", [HEALTHY, scrape(None, leads=False), HEALTHY, HEALTHY]),
     (
         "AckwrightOperatorAbsent",
         "replaced",

@@ -24,6 +24,7 @@ DEFAULT = {
     ("RoleBinding", OPERATOR),
     ("Service", OPERATOR),
     ("Deployment", OPERATOR),
+    ("PodDisruptionBudget", OPERATOR),
     ("Pod", "ackwright-test"),
 }
 
@@ -108,9 +109,28 @@ def test_the_token_is_short_lived_and_mounted_at_the_default_path() -> None:
     assert mounts == {"/tmp": None, TOKEN: True}  # noqa: S108 - a path in the container
 
 
-def test_there_is_one_operator_at_a_time_with_time_to_finish_its_reconciles() -> None:
+def test_two_replicas_are_on_different_nodes_and_one_is_evicted_at_a_time() -> None:
+    manifests = objects()
+    spec, budget = manifests["Deployment", OPERATOR]["spec"], manifests["PodDisruptionBudget", OPERATOR]["spec"]
+    labels = spec["template"]["metadata"]["labels"]
+    assert spec["replicas"] == 2
+    assert budget["maxUnavailable"] == 1
+    assert budget["selector"]["matchLabels"].items() <= labels.items()
+    (term,) = spec["template"]["spec"]["affinity"]["podAntiAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+    assert term["podAffinityTerm"]["topologyKey"] == "kubernetes.io/hostname"
+    assert term["podAffinityTerm"]["labelSelector"]["matchLabels"].items() <= labels.items()
+
+
+def test_a_single_replica_needs_neither_a_budget_nor_another_node() -> None:
+    manifests = objects({"replicas": 1})
+    assert manifests["Deployment", OPERATOR]["spec"]["replicas"] == 1
+    assert ("PodDisruptionBudget", OPERATOR) not in manifests
+    assert "affinity" not in manifests["Deployment", OPERATOR]["spec"]["template"]["spec"]
+
+
+def test_an_upgrade_starts_a_replica_before_it_ends_one_which_has_time_to_finish_its_reconciles() -> None:
     spec = objects()["Deployment", OPERATOR]["spec"]
-    assert (spec["replicas"], spec["strategy"]) == (1, {"type": "Recreate"})
+    assert spec["strategy"] == {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
     assert spec["selector"]["matchLabels"].items() <= spec["template"]["metadata"]["labels"].items()
     assert spec["template"]["spec"]["terminationGracePeriodSeconds"] == 60
 

@@ -451,6 +451,82 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
     ),
 }
 
+_TEMPLATE = "spec.spark.executor.podTemplate"
+# name: the template, the field that is refused, and the message
+_WRONG_PODS: dict[str, tuple[dict[str, Any], str, str]] = {
+    "a variable of Spark": ({"env": [{"name": "SPARK_CONF_DIR"}]}, "env[0].name", "on which the guarantee rests"),
+    "a prefix of variables of Java": (
+        {"envFrom": [{"prefix": "JAVA_", "secretRef": {"name": "x"}}]},
+        "envFrom[0].prefix",
+        "begins variables of the job's own",
+    ),
+    "a beginning of variables of Kubernetes": (
+        {"envFrom": [{"prefix": "KUBERNETES_SERVICE_", "secretRef": {"name": "x"}}]},
+        "envFrom[0].prefix",
+        "begins variables of the job's own",
+    ),
+    "a label of the operator": ({"labels": {"ackwright.io/role": "x"}}, "labels", "which select and secure pods"),
+    "an annotation of Kubernetes": (
+        {"annotations": {"container.apparmor.security.beta.kubernetes.io/driver": "unconfined"}},
+        "annotations",
+        "which select and secure pods",
+    ),
+    "the operator's volume": (
+        {"volumes": [{"name": "tmp", "emptyDir": {}}]},
+        "volumes[0].name",
+        "is the name of a volume",
+    ),
+    "a volume of no kind": ({"volumes": [{"name": "v"}]}, "volumes[0]", "must have exactly one of configMap"),
+    "a mount over the job": (
+        {
+            "volumes": [{"name": "v", "emptyDir": {}}],
+            "volumeMounts": [{"name": "v", "mountPath": "/opt/ackwright/lib"}],
+        },
+        "volumeMounts[0].mountPath",
+        "must be below /data, /mnt, /opt, /srv, and not /opt/ackwright",
+    ),
+    "a mount of no volume": (
+        {"volumeMounts": [{"name": "v", "mountPath": "/mnt/v"}]},
+        "volumeMounts",
+        "must be the name of a volume of this template",
+    ),
+    "a sidecar's mount of no volume": (
+        {"sidecars": [{"name": "s", "image": "x", "volumeMounts": [{"name": "v", "mountPath": "/v"}]}]},
+        "sidecars",
+        "must be the name of a volume of this template",
+    ),
+    "a sidecar at the driver's port": (
+        {"sidecars": [{"name": "s", "image": "x", "ports": [{"containerPort": 8090}]}]},
+        "sidecars[0].ports[0].containerPort",
+        "on which the driver reports its progress",
+    ),
+    "a class of Kubernetes": ({"priorityClassName": "system-node-critical"}, "priorityClassName", "Kubernetes' own"),
+    "a toleration of lost nodes": (
+        {"tolerations": [{"key": "node.kubernetes.io/unreachable", "operator": "Exists"}]},
+        "tolerations[0].key",
+        "which the operator tolerates for NODE_LOST seconds",
+    ),
+    "no values": (
+        {
+            "affinity": {
+                "nodeAffinity": {
+                    "requiredDuringSchedulingIgnoredDuringExecution": {
+                        "nodeSelectorTerms": [{"matchExpressions": [{"key": "a", "operator": "In"}]}]
+                    }
+                }
+            }
+        },
+        "affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0].matchExpressions[0]"
+        ".values",
+        "needs values with In and NotIn",
+    ),
+    "a limit of memory": ({"resources": {"limits": {"memory": "1Gi"}}}, "resources.limits", "set the memory by"),
+}
+WRONG |= {
+    f"pods: {name}": ({_TEMPLATE: template}, f"{_TEMPLATE}.{field}", message)
+    for name, (template, field, message) in _WRONG_PODS.items()
+}
+
 # Refused by the schema: the message is the API server's.
 MISSHAPEN: dict[str, tuple[dict[str, Any], str]] = {
     "guarantee": (
@@ -482,6 +558,17 @@ MISSHAPEN: dict[str, tuple[dict[str, Any], str]] = {
     "blank": ({"spec.transform.sql": "  "}, "spec.transform.sql: Invalid value"),
     "interval": ({"spec.trigger": {"interval": "1 s"}}, "spec.trigger.interval: Invalid value"),
     "memory": ({"spec.spark.executor": {"memory": "1Gi"}}, "spec.spark.executor.memory: Invalid value"),
+    "a directory of the node": (
+        {_TEMPLATE: {"volumes": [{"name": "v", "hostPath": {"path": "/"}}]}},
+        f'unknown field "{_TEMPLATE}.volumes[0].hostPath"',
+    ),
+    "a privileged sidecar": (
+        {_TEMPLATE: {"sidecars": [{"name": "s", "image": "x", "securityContext": {"privileged": True}}]}},
+        f'unknown field "{_TEMPLATE}.sidecars[0].securityContext.privileged"',
+    ),
+    "root": ({_TEMPLATE: {"securityContext": {"fsGroup": 0}}}, "greater than or equal to 1"),
+    "the host's network": ({_TEMPLATE: {"hostNetwork": True}}, f'unknown field "{_TEMPLATE}.hostNetwork"'),
+    "a variable twice": ({_TEMPLATE: {"env": [{"name": "A"}, {"name": "A"}]}}, f"{_TEMPLATE}.env[1]: Duplicate value"),
     "unknown field": ({"spec.source.minPartitions": 8}, 'unknown field "spec.source.minPartitions"'),
 }
 

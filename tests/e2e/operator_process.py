@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import subprocess
+import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -39,7 +40,7 @@ class OperatorProcess:
     """An operator, used as a context manager, in which it can be stopped and restarted.
 
     namespace: the operator's own. account: its ServiceAccount. arguments: of `ackwright`. settings: further environment
-    variables.
+    variables. program: instead of `ackwright`.
     """
 
     def __init__(
@@ -49,8 +50,10 @@ class OperatorProcess:
         account: str,
         arguments: Sequence[str],
         settings: Mapping[str, str] | None = None,
+        *,
+        program: Sequence[str] = ACKWRIGHT,
     ) -> None:
-        self._argv = [*ACKWRIGHT, *arguments]
+        self._argv = [*program, *arguments]
         self.port = free_ports(1)[0]
         self.log = api.directory / f"operator-{self.port}.log"
         self.environment = {
@@ -94,6 +97,33 @@ class OperatorProcess:
 
     def running(self) -> bool:
         return self._process.poll() is None
+
+    def metric(self, name: str) -> dict[str, float]:
+        """The samples of a metric, by their labels as in the text."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=30) as answer:
+            text = answer.read().decode()
+        return {m[1] or "": float(m[2]) for m in re.finditer(rf"^{name}(?:{{(.*)}})? (\S+)$", text, re.MULTILINE)}
+
+    def answers(self, path: str) -> int:
+        """The status of the answer at this path; 0: there is none."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=30) as answer:
+                return int(answer.status)
+        except urllib.error.HTTPError as e:
+            return e.code
+        except OSError:
+            return 0
+
+    def leads(self) -> bool:
+        """Whether this replica says that it leads."""
+        try:
+            return self.metric("ackwright_operator_leader") == {"": 1.0}
+        except OSError:
+            return False
+
+    def send_signal(self, number: signal.Signals) -> None:
+        """Sends a signal, without waiting for what it does."""
+        self._process.send_signal(number)
 
     def reconciles(self) -> int:
         """The number of reconciles of this process; 0 while it does not answer yet."""

@@ -100,7 +100,10 @@ class Installation:
         return self.cluster.brokers.bootstrap_servers
 
     def operator_pod(self) -> Mapping[str, Any]:
-        pod: Mapping[str, Any] = self.get("pods", namespace=SYSTEM, labels="app.kubernetes.io/name=ackwright")[0]
+        """The newest pod of the operator that is not ending."""
+        pods = self.get("pods", namespace=SYSTEM, labels="app.kubernetes.io/name=ackwright")
+        present = [p for p in pods if not p["metadata"].get("deletionTimestamp")]
+        pod: Mapping[str, Any] = max(present, key=lambda p: p["metadata"]["creationTimestamp"])
         return pod
 
 

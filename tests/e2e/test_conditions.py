@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from e2e.pipelines import NAMESPACE, Installation, pipeline
@@ -58,6 +60,22 @@ def test_an_edit_that_the_job_refuses_never_drains_the_driver(installed: Install
         p.wait_for("Ready", "True")
         assert p.driver()["metadata"]["uid"] != driver["metadata"]["uid"]  # type: ignore[index]
         assert not installed.get("pods", labels=f"ackwright.io/pipeline={p.name},ackwright.io/role=check")
+
+
+def test_an_edit_that_does_not_deliver_in_time_is_rolled_back(installed: Installation, tmp_path: Path) -> None:
+    """Spark can build the query, and the first record makes it fail."""
+    with pipeline(installed, "exactly-once", rollback={"after": "3m"}) as p:
+        p.wait_for("Ready", "True")
+        p.produce_flights(1000)
+        p.wait_until_delivered()
+        p.apply(transform={"sql": "SELECT tailnum AS key, raise_error('no') AS origin FROM source"})
+        p.produce_flights(1000, skip=1000)
+        p.wait_for("RolledBack", "True")
+        valid = p.status()["accepted"]["spec"]["transform"]
+        assert valid != p.document["spec"]["transform"]
+        p.wait_until_delivered()
+        p.document["spec"]["transform"] = valid  # what the records were transformed with
+        p.wait_until_delivered_and_audit(tmp_path)
 
 
 def test_wrong_credentials_are_reported_until_they_are_corrected(installed: Installation) -> None:

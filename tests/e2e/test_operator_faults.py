@@ -25,6 +25,7 @@ from ackwright import sentinel, watches
 from ackwright.clients.connections import Connections
 from ackwright.clients.kubernetes import ApiError, Kubernetes, connect
 from ackwright.controller import Controller
+from ackwright.lease import Lease
 from ackwright.local.kafka import EmbeddedKafka
 from ackwright.local.ports import free_ports
 from ackwright.reconcile import Reconciler
@@ -290,7 +291,10 @@ def test_the_operator_writes_nothing_for_ten_minutes_after_convergence(stage: St
 
 
 def test_silent_watches_are_compensated_by_lists_and_reported(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without kopf, which delivers the Lease, and with watches without events, only lists show deleted objects."""
+    """Without kopf, which delivers the Lease, and with watches without events, only lists show deleted objects.
+
+    A renewal of the Lease is noted as the election would note it.
+    """
 
     def silent(*_: object, seconds: float, **__: object) -> Iterator[tuple[str, Object]]:
         time.sleep(min(seconds, 0.1))
@@ -320,6 +324,7 @@ def test_silent_watches_are_compensated_by_lists_and_reported(stage: Stage, monk
         )
         blind = Controller(stage.connection, settings)
         await blind.start()
+        blind.sentinel.expect(Lease("this", 12.0, 0, "2026-11-25T12:00:00.000000Z", "1"))
         try:
             before = stage.api.request("GET", deleted)[1]["metadata"]["uid"]
             assert stage.api.request("DELETE", deleted)[0] == 200

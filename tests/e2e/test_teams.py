@@ -7,127 +7,24 @@ chart. No controller creates pods: what matters here is which pipelines are reco
 from __future__ import annotations
 
 import re
-import select
 import socket
 import threading
 import time
-import urllib.error
-import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ackwright.render.names import MANAGED_BY, PIPELINE_LABEL, ROLE_LABEL
 from ackwright.render.workload import PROGRESS_PORT
-from chart.rendered import documents
-from chart.rendered import objects as rendered_objects
 from e2e.api_server import ApiServer
-from e2e.operator_process import OperatorProcess
 from e2e.pods import free_address
+from e2e.teams import CRD, NOBODY, OPERATOR, SYSTEM, Teams, connected, dead_brokers, running
 from lab import binaries
 from lab.cluster import print_progress
 from waiting import wait_until
-
-Object = dict[str, Any]
-
-CRD = Path(__file__).parents[2] / "crds" / "deliverypipelines.ackwright.io.yaml"
-SYSTEM, OPERATOR = "ackwright-system", "ackwright-operator"
-NOBODY = "127.0.0.1:1"  # an address without a broker
-
-
-class Teams:
-    """An API server with namespaces of teams, and an operator that watches them."""
-
-    def __init__(self, api: ApiServer, teams: Sequence[str], values: Mapping[str, Any] | None = None) -> None:
-        self.api, self.teams = api, tuple(teams)
-        for namespace in (SYSTEM, *teams):
-            code, answer = api.request("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})
-            assert code in (201, 409), answer  # the operator's namespace is that of all tests
-        manifests = rendered_objects({"watchNamespaces": list(teams), **(values or {})})
-        for (kind, _), manifest in manifests.items():
-            if kind == "ServiceAccount":
-                code, answer = api.request("POST", f"/api/v1/namespaces/{SYSTEM}/serviceaccounts", manifest)
-                assert code in (201, 409), answer
-        self.roles = self._apply_roles(values or {})
-        deployment = manifests["Deployment", OPERATOR]["spec"]["template"]["spec"]["containers"][0]
-        settings = {e["name"]: e["value"] for e in deployment["env"]}
-        self.operator = OperatorProcess(api, SYSTEM, OPERATOR, deployment["args"], settings)
-
-    def _apply_roles(self, values: Mapping[str, Any]) -> list[Object]:
-        manifests = documents({"watchNamespaces": list(self.teams), **values})
-        roles = [o for o in manifests if o["kind"] in ("Role", "RoleBinding")]
-        applied = self.api.kubectl("apply", "-f", "-", stdin={"apiVersion": "v1", "kind": "List", "items": roles})
-        assert applied.returncode == 0, applied.stderr
-        return roles
-
-    def request(self, method: str, path: str, body: object = None) -> Any:
-        code, answer = self.api.request(method, path, body)
-        assert code in (200, 201, 202), answer
-        return answer
-
-    def path(self, namespace: str, name: str = "") -> str:
-        return f"/apis/ackwright.io/v1alpha1/namespaces/{namespace}/deliverypipelines{f'/{name}' if name else ''}"
-
-    def declare(self, namespace: str, name: str, servers: str = NOBODY, **spec: Any) -> None:
-        self.request(
-            "POST",
-            self.path(namespace),
-            {
-                "apiVersion": "ackwright.io/v1alpha1",
-                "kind": "DeliveryPipeline",
-                "metadata": {"name": name, "namespace": namespace},
-                "spec": {
-                    "guarantee": "exactly-once",
-                    "kafka": {"bootstrapServers": servers},
-                    "source": {"topics": ["in"]},
-                    "transform": {"sql": "SELECT key, value FROM source"},
-                    "sink": {"kafka": {"topic": "out"}},
-                    **spec,
-                },
-            },
-        )
-
-    def conditions(self, namespace: str, name: str) -> dict[str, str]:
-        status = self.request("GET", self.path(namespace, name)).get("status") or {}
-        return {c["type"]: f"{c['status']}/{c['reason']}: {c['message']}" for c in status.get("conditions", ())}
-
-    def generation(self, namespace: str, name: str) -> int:
-        """The generation that the operator has reconciled."""
-        status = self.request("GET", self.path(namespace, name)).get("status") or {}
-        return int(status.get("observedGeneration", 0))
-
-    def edit(self, namespace: str, name: str, seconds: int) -> int:
-        """Changes the interval of the trigger; returns the new generation."""
-        edit = {"spec": {"trigger": {"interval": f"{seconds}s"}}}
-        changed = self.request("PATCH", self.path(namespace, name), edit)
-        return int(changed["metadata"]["generation"])
-
-    def metric(self, name: str) -> dict[str, float]:
-        """The samples of a metric of the operator, by their labels as in the text."""
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.operator.port}/metrics", timeout=30) as answer:
-            text = answer.read().decode()
-        return {m[1] or "": float(m[2]) for m in re.finditer(rf"^{name}(?:{{(.*)}})? (\S+)$", text, re.MULTILINE)}
-
-    def answers(self, path: str) -> int:
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.operator.port}{path}", timeout=30) as answer:
-                return int(answer.status)
-        except urllib.error.HTTPError as e:
-            return e.code
-        except OSError:
-            return 0
-
-    def is_reconciled(self, namespace: str, name: str) -> bool:
-        return self.generation(namespace, name) > 0
-
-    def reconcile_edit(self, namespace: str, name: str, seconds: int) -> None:
-        """Edits a pipeline and waits until the edit is reconciled."""
-        edited = self.edit(namespace, name, seconds)
-        wait_until(lambda: self.generation(namespace, name) == edited, f"edit of {namespace}/{name}")
 
 
 @pytest.fixture(scope="module")
@@ -135,13 +32,6 @@ def api() -> Iterator[ApiServer]:
     with ApiServer(binaries.api_server(print_progress)) as server:
         server.install(CRD)
         yield server
-
-
-@contextmanager
-def running(teams: Teams) -> Iterator[Teams]:
-    with teams.operator:
-        wait_until(lambda: teams.answers("/readyz") == 200, "the operator is ready")
-        yield teams
 
 
 def test_the_loss_of_namespaces_stops_no_other_team(api: ApiServer) -> None:
@@ -306,18 +196,6 @@ def dripping_drivers() -> Iterator[str]:
         ended.set()
         server.shutdown()
         server.server_close()
-
-
-@contextmanager
-def dead_brokers(number: int) -> Iterator[list[socket.socket]]:
-    """Listeners whose connections the kernel accepts, and which never answer."""
-    with ExitStack() as stack:
-        yield [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(number)]
-
-
-def connected(brokers: Sequence[socket.socket]) -> int:
-    """How many of these listeners a client has connected to."""
-    return len(select.select(brokers, [], [], 0)[0])
 
 
 def remove_namespace(teams: Teams, name: str) -> None:

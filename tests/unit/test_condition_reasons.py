@@ -24,7 +24,7 @@ STALLS = {
 FLAGS = {
     "expected": {
         *("Creating", "Repairing", "NotStarted", "Starting", "StandingBy", "Draining", "Restarting", "Suspended"),
-        "Completed",
+        *("Completed", "CheckingEdit"),
     },
     "remark": {"Drifted", "NotCompacted", "OneRack", "UnderReplicated"},
     "unavailable": {"NoLeader", "NotEnoughReplicas"},
@@ -34,8 +34,8 @@ PROBLEMS = ["AuthorizationFailed", "TopicsUnfit", "BrokersTooFew"]
 ALL = (*Reason, *ConditionReason)
 
 
-# Texts of another meaning: the phase of a pod; the title of a column.
-OTHER = {"observe/workload.py: Running", "api/crd.py: Met"}
+# Texts of another meaning: the phase of a pod, and why it has failed; the title of a column.
+OTHER = {"observe/workload.py: Running", "observe/workload.py: DeadlineExceeded", "api/crd.py: Met"}
 
 
 def texts(source: str) -> Iterator[str]:

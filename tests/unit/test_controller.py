@@ -11,8 +11,10 @@ import pytest
 from prometheus_client import generate_latest
 
 from ackwright.clients.attempts import ConnectionBusy
+from ackwright.clients.fence import Fence, Fenced
 from ackwright.clients.kubernetes import ApiError, Kubernetes
 from ackwright.controller import Controller
+from ackwright.lease import ENDED_S, WRITABLE_S
 from ackwright.render.names import PIPELINE_LABEL, ROLE_LABEL
 from ackwright.settings import OperatorSettings
 from ackwright.worklist import Postponed, Worklist
@@ -236,3 +238,30 @@ def test_a_list_of_pipelines_forgets_those_that_are_gone(controller: Controller)
     assert added(controller) == 1
     controller.replace("DeliveryPipeline", "ops", [])
     assert controller.pipelines == {}
+
+
+def test_an_operator_that_stands_by_reconciles_nothing_and_begins_with_every_pipeline() -> None:
+    fence = Fence(WRITABLE_S, ENDED_S)
+    controller = Controller(Kubernetes(cast(Any, None)), OperatorSettings(), fence)
+    controller.update_pipeline(None, pipeline())
+    assert (len(controller.worklist), controller.leads) == (0, False)
+    assert controller.healthy()
+    text = generate_latest(controller._metrics.registry).decode()
+    assert "ackwright_operator_leader 0.0" in text
+    assert "ackwright_pipeline_condition{" not in text
+    controller.lead(True)
+    assert len(controller.worklist) == 1
+    assert "ackwright_operator_leader 1.0" in generate_latest(controller._metrics.registry).decode()
+    controller.lead(False)
+    assert len(controller.worklist) == 0
+
+
+def test_a_reconcile_that_may_not_write_is_postponed_and_is_no_error(controller: Controller) -> None:
+    class Fencing:
+        def reconcile(self, *_: Any) -> float:
+            raise Fenced
+
+    controller._reconciler = cast(Any, Fencing())
+    with pytest.raises(Postponed):
+        asyncio.run(controller._reconcile(KEY))
+    assert not [s for m in controller._metrics.errors.collect() for s in m.samples]

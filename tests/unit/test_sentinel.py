@@ -1,93 +1,89 @@
-"""The sentinel: an operator that does not see its own writes any more is unhealthy; one whose API server is away is
-not.
-"""
+"""The sentinel: an operator whose watch reports no renewals is unhealthy; one whose API server is away is not."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from ackwright.clients.kubernetes import ApiError, Kubernetes
-from ackwright.sentinel import NAME, Sentinel
+from ackwright import lease as leases
+from ackwright.lease import NAME
+from ackwright.sentinel import Sentinel
 
 
-class Lease:
-    """An API server with one Lease, a clock, and a watch that reports writes while it is set."""
+def renewed(at: float, transitions: int = 0, name: str = NAME) -> dict[str, Any]:
+    return {
+        "metadata": {"name": name, "resourceVersion": f"{transitions}-{at}"},
+        "spec": {"renewTime": f"2026-11-25T12:00:{at:014.6f}Z", "leaseTransitions": transitions},
+    }
+
+
+class World:
+    """A clock, and a watch that reports renewals while it lives."""
 
     def __init__(self) -> None:
         self.now = 0.0
-        self.written: list[dict[str, Any]] = []
-        self.error: ApiError | None = None
-        self.watch: Callable[[dict[str, Any]], None] | None = None
-        self.sentinel = Sentinel(cast(Kubernetes, self), "ackwright", clock=lambda: self.now)
+        self.watch = True
+        self.sentinel = Sentinel(clock=lambda: self.now)
 
-    def apply(self, desired: dict[str, Any]) -> dict[str, Any]:
-        if self.error:
-            raise self.error
-        self.written.append(desired)
-        if self.watch:
-            self.watch(desired)
-        return desired
-
-    def beats(self, seconds: float, every: float = 15) -> None:
+    def renew(self, seconds: float, *, watch: bool, every: float = 2.0) -> None:
         until = self.now + seconds
         while self.now < until:
-            self.sentinel.beat()
+            lease = renewed(self.now)
+            self.sentinel.expect(leases.parse(lease))
+            if watch:
+                self.sentinel.update(lease)
             self.now += every
 
 
 @pytest.fixture
-def lease() -> Lease:
-    return Lease()
+def world() -> World:
+    return World()
 
 
-def test_what_is_written_is_a_lease_of_our_own(lease: Lease) -> None:
-    lease.sentinel.beat()
-    (written,) = lease.written
-    assert (written["apiVersion"], written["kind"]) == ("coordination.k8s.io/v1", "Lease")
-    assert written["metadata"] == {"name": NAME, "namespace": "ackwright"}
+def test_healthy_while_the_watch_lives(world: World) -> None:
+    assert world.sentinel.healthy(), "before the first renewal"
+    world.renew(3600, watch=True)
+    assert world.sentinel.healthy()
 
 
-def test_healthy_while_the_watch_lives(lease: Lease) -> None:
-    assert lease.sentinel.healthy(), "before the first beat"
-    lease.watch = lease.sentinel.update  # it may be faster than the answer
-    lease.beats(3600)
-    assert lease.sentinel.healthy()
+def test_healthy_although_the_watch_is_faster_than_the_answer(world: World) -> None:
+    world.sentinel.update(renewed(7.0))
+    world.sentinel.expect(leases.parse(renewed(7.0)))
+    world.now = 600.0
+    assert world.sentinel.healthy()
 
 
-def test_unhealthy_a_minute_after_the_watch_has_died(lease: Lease) -> None:
-    lease.beats(45)
-    assert lease.sentinel.healthy()
-    lease.beats(30)
-    assert not lease.sentinel.healthy()
+def test_unhealthy_a_minute_after_the_watch_has_died(world: World) -> None:
+    world.renew(58, watch=False)
+    assert world.sentinel.healthy()
+    world.renew(4, watch=False)
+    assert not world.sentinel.healthy()
 
 
-def test_healthy_again_when_the_watch_comes_back(lease: Lease) -> None:
-    lease.beats(90)
-    lease.sentinel.update(lease.written[-1])
-    assert lease.sentinel.healthy()
+def test_healthy_again_when_the_watch_comes_back(world: World) -> None:
+    world.renew(90, watch=False)
+    world.sentinel.update(renewed(world.now))
+    assert world.sentinel.healthy()
 
 
-def test_what_was_written_before_or_by_others_says_nothing(lease: Lease) -> None:
-    earlier = {"metadata": {"name": NAME}, "spec": {"renewTime": "2020-01-01T00:00:00.000000Z"}}
-    lease.beats(90)
-    for other in (earlier, {"metadata": {"name": NAME}}, lease.written[-1] | {"metadata": {"name": "another"}}):
-        lease.sentinel.update(other)
-        assert not lease.sentinel.healthy()
+def test_earlier_renewals_and_other_leases_say_nothing(world: World) -> None:
+    world.now = 100.0
+    world.renew(90, watch=False)
+    for lease in (renewed(50.0), renewed(0.0), {"metadata": {"name": NAME}}, renewed(500.0, name="another")):
+        world.sentinel.update(lease)
+        assert not world.sentinel.healthy()
 
 
-def test_an_api_server_that_is_away_says_nothing_of_the_watch(lease: Lease) -> None:
-    lease.watch = lease.sentinel.update
-    lease.beats(30)
-    lease.error = ApiError(None, "no answer")
-    lease.beats(600)
-    assert lease.sentinel.healthy()
+def test_times_of_two_holders_are_not_compared(world: World) -> None:
+    """The clock of the second one is behind."""
+    world.sentinel.expect(leases.parse(renewed(59.0, 3)))
+    world.sentinel.update(renewed(1.0, 4))
+    world.now = 600.0
+    assert world.sentinel.healthy()
 
 
-def test_a_dead_watch_is_noticed_although_some_beats_fail(lease: Lease) -> None:
-    for i in range(6):
-        lease.error = ApiError(503, "busy") if i % 2 else None
-        lease.beats(15)
-    assert not lease.sentinel.healthy()
+def test_an_api_server_that_is_away_says_nothing_of_the_watch(world: World) -> None:
+    world.renew(30, watch=True)
+    world.now += 3600
+    assert world.sentinel.healthy()

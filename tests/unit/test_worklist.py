@@ -358,3 +358,36 @@ def test_control_without_its_turns_routine_work_waits_for_ever(monkeypatch: pyte
     w.worklist.add(B, changed=False)
     w.run(300, workers=8)
     assert w.begun(B) == []
+
+
+def test_a_paused_worklist_keeps_what_is_added_and_seems_idle() -> None:
+    worked = Worked()
+    worked.worklist.pause()
+    worked.worklist.add(A)
+    shown: list[tuple[int, float, float]] = []
+
+    def show() -> None:
+        work = worked.worklist
+        shown.append((len(work), work.age(changed=True), work.standstill()))
+
+    worked.run(20, at={5: show, 10: worked.worklist.unpause})
+    assert shown == [(0, 0.0, 0.0)]
+    assert [started for _, started, _ in worked.handled] == [10]
+
+
+def test_a_paused_worklist_completes_what_is_being_handled() -> None:
+    worked = Worked()
+    worked.lasts = 4.0
+    idle: list[bool] = []
+    worked.worklist.add(A)
+    worked.run(
+        20,
+        at={
+            1: worked.worklist.pause,
+            2: lambda: idle.append(worked.worklist.is_idle()),
+            3: lambda: worked.worklist.add(B),
+            6: lambda: idle.append(worked.worklist.is_idle()),
+        },
+    )
+    assert [key for key, *_ in worked.handled] == [A]
+    assert idle == [False, True]

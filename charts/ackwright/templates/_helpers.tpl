@@ -60,8 +60,22 @@ affinity: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
 
+{{- /* Replicas are on different nodes if the scheduler can place them so. */}}
+{{- define "ackwright.spread" -}}
+{{- if and (not .Values.affinity) (gt (int .Values.replicas) 1) }}
+affinity:
+  podAntiAffinity:
+    preferredDuringSchedulingIgnoredDuringExecution:
+      - weight: 100
+        podAffinityTerm:
+          topologyKey: kubernetes.io/hostname
+          labelSelector:
+            matchLabels: {{- include "ackwright.selector" . | nindent 14 }}
+{{- end }}
+{{- end }}
+
 {{- define "ackwright.ownRules" -}}
-# Its own Lease, by which it detects a dead watch.
+# The Lease by which replicas elect their leader, and by which each detects a dead watch.
 - {apiGroups: [coordination.k8s.io], resources: [leases], verbs: [create, list, watch]}
 - {apiGroups: [coordination.k8s.io], resources: [leases], resourceNames: [ackwright-operator], verbs: [get, patch]}
 {{- end }}

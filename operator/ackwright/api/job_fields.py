@@ -7,7 +7,9 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from ackwright.api.checks import Check, Transition, unchangeable
-from ackwright.api.fields import About, ChangeClass, Model, exactly_one_of
+from ackwright.api.fields import About, ChangeClass, Model, exactly_one_of, map_by
+from ackwright.api.pod_fields import PodTemplate, PullPolicy
+from ackwright.api.pod_sources import ObjectName
 from ackwright.api.quantities import (
     Count,
     Cpu,
@@ -88,6 +90,7 @@ class Driver(Model):
     cores: Annotated[Count, About("The number of cores.")] = 1
     cpu_request: Annotated[Cpu | None, _CPU_REQUEST] = None
     memory: Annotated[Memory, About("The JVM's heap: 512m, 1g. The pod's memory is larger.")] = "1g"
+    pod_template: Annotated[PodTemplate, About("More fields of the driver's pod.")] = PodTemplate()
 
 
 class Executor(Model):
@@ -97,6 +100,7 @@ class Executor(Model):
     cores: Annotated[Count, About("The number of cores of each executor: each core runs one task at a time.")] = 1
     cpu_request: Annotated[Cpu | None, _CPU_REQUEST] = None
     memory: Annotated[Memory, About("The JVM's heap of each: 512m, 1g. The pod's memory is larger.")] = "1g"
+    pod_template: Annotated[PodTemplate, About("More fields of the executors' pods.")] = PodTemplate()
 
 
 class Spark(Model):
@@ -105,6 +109,18 @@ class Spark(Model):
     image: Annotated[
         Line | None, About("The image of the job. Default: the operator's setting (image.spark of the chart).")
     ] = None
+    image_pull_policy: Annotated[
+        PullPolicy | None,
+        About("When the image is pulled. Default: the operator's setting (image.pullPolicy of the chart)."),
+    ] = None
+    image_pull_secrets: Annotated[
+        Annotated[tuple[ObjectName, ...], Field(max_length=16)],
+        About(
+            "Secrets with which the images of the pods are pulled, besides those of the operator's setting "
+            "(image.sparkPullSecrets of the chart).",
+            schema=map_by("name"),
+        ),
+    ] = ()
     driver: Annotated[Driver, About("The driver's pod, which plans the micro-batches.")] = Driver()
     executor: Annotated[Executor, About("The executors' pods, which do the work.")] = Executor()
     conf: Annotated[Properties, About(f"More settings of Spark. Allowed: {', '.join(sorted(ALLOWED))}.")] = Field(

@@ -298,7 +298,7 @@ def size_kib(size: Size) -> int:
 
 # By unit: how many of it make one of the next larger unit.
 _LARGER = {
-    **{"m": (1000, ""), "": (1000, "k"), "k": (1000, "M"), "M": (1000, "G")},
+    **{"m": (1000, ""), "": (1000, "k"), "k": (1000, "M"), "M": (1000, "G"), "G": (1000, "T")},
     **{"Ki": (1024, "Mi"), "Mi": (1024, "Gi"), "Gi": (1024, "Ti"), "Ti": (1024, "Pi"), "Pi": (1024, "Ei")},
 }
 
@@ -308,7 +308,7 @@ def canonical(quantity: str) -> str:
 
     https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/
     """
-    match = re.fullmatch("([0-9]+)(m|k|M|Ki|Mi|Gi|Ti|Pi)?", quantity)
+    match = re.fullmatch("([0-9]+)(m|k|M|G|Ki|Mi|Gi|Ti|Pi)?", quantity)
     if match is None:
         return quantity
     number, unit = int(match[1]), match[2] or ""

@@ -17,6 +17,7 @@ from ackwright.api.job_fields import Checkpoint, Spark, Trigger
 from ackwright.api.quantities import (
     NAME,
     Count,
+    Duration,
     FunctionName,
     GroupId,
     ModuleName,
@@ -31,6 +32,7 @@ from ackwright.api.quantities import (
 )
 from ackwright.api.schema_fields import SchemaRegistry
 from ackwright.api.secret_fields import Kafka
+from ackwright.api.state_fields import EventTime, State
 from ackwright.formats import WITH_REGISTRY, WITH_SCHEMA, can_be_malformed, needs_registry
 from ackwright.planning.guarantees import OFFSETS_PER_TRANSACTION, TRANSACTION_TIMEOUT_MS
 from ackwright.planning.promises import PROMISES
@@ -50,6 +52,7 @@ _ANOTHER_PIPELINE = "write the old value, or create another pipeline"
 _REGISTERED = listed(WITH_REGISTRY, "or")
 _CAN_BE_MALFORMED = tuple(format for format in Format if can_be_malformed(format))
 _LIVE, _RESTART, _IMMUTABLE = ChangeClass.LIVE, ChangeClass.RESTART, ChangeClass.IMMUTABLE
+_NEW_STATE = ChangeClass.NEW_STATE
 
 
 class Metadata(Model):
@@ -156,6 +159,14 @@ class Source(Model):
             f"the deadLetter of the sink says (formats {listed(_CAN_BE_MALFORMED)})."
         ),
     ] = "fail"
+    event_time: Annotated[
+        EventTime | None,
+        About(
+            "The time of the events, for a stateful transform.",
+            _NEW_STATE,
+            "the state was computed with the other event time",
+        ),
+    ] = None
     group_id: Annotated[
         GroupId | None,
         About("The consumer group that holds the committed offsets. Default: <namespace>.<name>. Cannot be changed."),
@@ -245,6 +256,15 @@ class Topic(Model):
     ] = "repair"
 
 
+class Rollback(Model):
+    """spec.rollback."""
+
+    after: Annotated[
+        Duration,
+        About("How long an edit may take until it delivers: 90s, 5m. It includes the drain and Spark's start."),
+    ]
+
+
 class Spec(Model):
     """spec: what the user declares. Every field says what a change of it takes."""
 
@@ -284,6 +304,14 @@ class Spec(Model):
             "What is done with the records.", _RESTART, "records that are already delivered are not transformed again"
         ),
     ]
+    state: Annotated[
+        State | None,
+        About(
+            "Makes the pipeline stateful: the transform may group, aggregate and drop duplicates.",
+            _NEW_STATE,
+            "the stored state fits no other setting",
+        ),
+    ] = None
     sink: Annotated[
         SinkSpec,
         About("Where the output goes.", _RESTART, "records that are already delivered are not written again"),
@@ -301,7 +329,8 @@ class Spec(Model):
     checkpoint: Annotated[
         Checkpoint | None,
         About(
-            "Where Spark keeps its checkpoint. A stateless pipeline needs none: its committed offsets are in Kafka.",
+            "Where Spark keeps its checkpoint. A stateful pipeline needs a volume for its state. A stateless one needs "
+            "none: its committed offsets are in Kafka.",
             _RESTART,
             "offsets are committed to Kafka; a stateless pipeline's checkpoint holds nothing that is needed",
         ),
@@ -316,6 +345,15 @@ class Spec(Model):
             "the pods change",
         ),
     ] = False
+    rollback: Annotated[
+        Rollback | None,
+        About(
+            "Return to the last spec that delivered when an edit does not deliver in time. Without it the pipeline "
+            "stays with the edit.",
+            _LIVE,
+            "it affects later edits only",
+        ),
+    ] = None
     suspend: Annotated[
         Switch,
         About(
@@ -367,4 +405,5 @@ class DeliveryPipeline(Model):
             source_servers=self.spec.kafka.bootstrap_servers,
             source_topics=self.spec.source.topics,
             declared_partitions={topic.name: topic.partitions for topic in self.spec.topics},
+            stateful=self.spec.state is not None,
         )

@@ -13,9 +13,10 @@ from ackwright.api.fields import About, map_by
 from ackwright_stream.jobspec import Guarantee
 
 Truth = Literal["True", "False", "Unknown"]
-EditState = Literal["Checking", "Refused"]
+EditState = Literal["Checking", "Refused", "RolledBack"]
 CHECKING: EditState = "Checking"
 REFUSED: EditState = "Refused"
+ROLLED_BACK: EditState = "RolledBack"
 Time = Annotated[
     str, Field(pattern="^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]{8}Z$", json_schema_extra={"format": "date-time"})
 ]
@@ -64,6 +65,7 @@ class Accepted(Model):
         Mapping[str, Any], About("The spec itself.", schema={"x-kubernetes-preserve-unknown-fields": True})
     ] = Field(default_factory=dict)
     since: Annotated[Time | None, About("When the pipeline was switched to that spec.")] = None
+    delivered: Annotated[bool, About("Whether a driver has delivered with that spec.")] = False
 
 
 class EditStatus(Model):
@@ -73,7 +75,10 @@ class EditStatus(Model):
     hash: Annotated[str, Field(max_length=64), About("The hash of the present spec.")]
     state: Annotated[
         EditState,
-        About("Checking: a pod checks the edit before the driver is drained. Refused: the edit would not run."),
+        About(
+            "Checking: a pod checks the edit before the driver is drained. Refused: the edit would not run. "
+            "RolledBack: it did not deliver within spec.rollback.after."
+        ),
     ]
     reason: Annotated[str, Field(max_length=128), About("The reason, in one word.")]
     message: Annotated[str, Field(max_length=2048), About("The reason in a sentence.")] = ""
@@ -234,6 +239,10 @@ class Status(Model):
     accepted: Annotated[
         Accepted | None,
         About("The spec that the pipeline runs by, which keeps running while an edit is invalid, checked or refused."),
+    ] = None
+    previous: Annotated[
+        Accepted | None,
+        About("The last spec that delivered, until the accepted one does. A rollback returns to it."),
     ] = None
     edit: Annotated[
         EditStatus | None, About("An edit that is valid and that the pipeline does not run by; absent without one.")

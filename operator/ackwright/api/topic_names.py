@@ -11,6 +11,8 @@ T = TypeVar("T")
 
 # The compacted topic that records which lanes were initialised.
 LANES_TOPIC = "ackwright-lanes"
+# The compacted topic of the decisions of stateful pipelines.
+DECISIONS_TOPIC = "ackwright-decisions"
 # Of the empty topics that carry positions, on a cluster that is not the source's.
 MARKER_PREFIX = "ackwright."
 
@@ -40,7 +42,7 @@ def not_reserved(
         validation("Kafka", lambda name: name.startswith("__"), "!self.startsWith('__')"),
         validation(
             "Ackwright",
-            lambda name: name == LANES_TOPIC or name.startswith(MARKER_PREFIX),
-            f"self != '{LANES_TOPIC}' && !self.startsWith('{MARKER_PREFIX}')",
+            lambda name: name in (LANES_TOPIC, DECISIONS_TOPIC) or name.startswith(MARKER_PREFIX),
+            f"self != '{LANES_TOPIC}' && self != '{DECISIONS_TOPIC}' && !self.startsWith('{MARKER_PREFIX}')",
         ),
     )

@@ -32,8 +32,8 @@ _SPLITS_RANGES = (
     "remove it; add partitions to the topic",
 )
 _STATEFUL = (
-    "stateful transforms are not built yet",
-    "remove it; a transform may filter and reshape, but not aggregate, join or deduplicate",
+    "is not declared so",
+    "declare spec.state for a stateful pipeline, and spec.source.eventTime for its watermark",
 )
 _DERIVED = ("is derived from the guarantee", "remove it; `ackwright plan` shows its value")
 _REFUSED: Mapping[str, tuple[str, str]] = {

@@ -12,6 +12,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "run": ("ackwright run -f pipeline.yaml --embedded", "ackwright run -f pipeline.yaml --dry-run"),
     "audit": ("ackwright audit flights -n ops", "ackwright audit -f pipeline.yaml -o json"),
     "status": ("ackwright status", "ackwright status flights -n ops --watch", "ackwright status -A -o wide"),
+    "top": ("ackwright top", "ackwright top --sort restarts --watch", "ackwright top -n ops -o json"),
     "console": ("ackwright console -A --open", "ackwright console --state state.json"),
     "logs": ("ackwright logs flights -n ops --follow",),
     "suspend": ("ackwright suspend flights -n ops",),

@@ -27,6 +27,7 @@ COMMANDS = {
     "run": ("ackwright.cli.run", "Run one pipeline on this machine."),
     "audit": ("ackwright.cli.audit", "Count lost and duplicated records, independently of the job."),
     "status": ("ackwright.cli.status", "Show the state of a pipeline in a cluster."),
+    "top": ("ackwright.cli.top", "Show the pipelines of all namespaces; those that need attention come first."),
     "console": ("ackwright.cli.console", "Show the pipelines of a cluster in the browser, read only."),
     "logs": ("ackwright.cli.lifecycle", "Show the log of a pipeline's driver."),
     "suspend": ("ackwright.cli.lifecycle", "Stop a pipeline in a cluster: it drains and keeps its positions."),

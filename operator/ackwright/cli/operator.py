@@ -85,17 +85,18 @@ def operator(*, namespaces: tuple[str, ...], all_namespaces: bool) -> int:
     import kopf
 
     from ackwright.clients.kubernetes import connect
-    from ackwright.controller import Controller
+    from ackwright.election import new_identity
     from ackwright.handlers import registry
 
     own = _NAMESPACE.read_text().strip() if _NAMESPACE.exists() else None
     settings = operator_settings(namespaces, all_namespaces, own, os.environ)
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO)
     logging.getLogger("kopf").setLevel(logging.WARNING)
-    kubernetes = connect()
+    identity = new_identity()
+    kubernetes = connect(agent=f"ackwright-operator/{identity}")
     await_crd(kubernetes)
     kopf.run(
-        registry=registry(Controller(kubernetes, settings)),
+        registry=registry(kubernetes, settings, identity),
         standalone=True,
         namespaces=[settings.own_namespace],  # of the Lease
     )

@@ -123,6 +123,10 @@ def run(
     if standby:
         pipeline = pipeline.model_copy(update={"spec": pipeline.spec.model_copy(update={"standby": True})})
     plan = make_plan(pipeline)
+    if plan.state and directory is None and not embedded:
+        raise click.UsageError(
+            "the pipeline keeps its state in a directory, and without it cannot be continued; give --dir DIRECTORY"
+        )
     if pipeline.spec.suspend:
         click.echo("spec.suspend is for the operator; run ignores it and delivers", err=True)
     if dry_run:
@@ -153,10 +157,11 @@ def run(
             show.brokers(brokers.bootstrap_servers, place / "kafka", keep=keep or directory is not None)
         job = jobspec(
             plan,
-            master=f"local[{pipeline.spec.spark.executor.instances * pipeline.spec.spark.executor.cores}]",
+            master=f"local[{plan.slots}]",
             secrets=str(secrets.resolve()) if secrets else None,
             identity=re.sub(r"[^\w.-]", "-", f"local-{platform.node()}"),
             progress_port=progress_port,
+            checkpoint=str(place.resolve() / "checkpoint") if plan.state else None,
             spark_extra=spark,
         )
         watch = stack.enter_context(Watch())

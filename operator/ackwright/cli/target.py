@@ -26,6 +26,7 @@ class Target:
 
     kubernetes: Kubernetes
     namespace: str
+    is_named: bool = False  # by -n; else it is the context's namespace
 
     def pipeline(self, name: str) -> Mapping[str, Any]:
         """The resource. Raises AckwrightError if it does not exist."""
@@ -70,4 +71,5 @@ def _connect(namespace: str | None, kubeconfig: str | None, context: str | None)
     from ackwright.clients.kubernetes import connect, default_namespace
 
     with waiting("Connecting to the cluster"):
-        return Target(connect(kubeconfig, context), namespace or default_namespace(kubeconfig, context))
+        chosen = namespace or default_namespace(kubeconfig, context)
+        return Target(connect(kubeconfig, context), chosen, is_named=namespace is not None)

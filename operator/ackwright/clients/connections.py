@@ -21,6 +21,7 @@ from pathlib import Path
 from ackwright.api.spec import DeliveryPipeline
 from ackwright.api.spec import Kafka as Declared
 from ackwright.clients.attempts import Attempts
+from ackwright.clients.fence import Writing, unfenced
 from ackwright.clients.kafka import Kafka
 from ackwright.clients.kubernetes import Kubernetes
 from ackwright.errors import AckwrightError
@@ -62,12 +63,14 @@ class Connections:
         *,
         workers: int = 1,
         policy: Policy = Policy(),  # noqa: B008 (frozen)
+        writing: Writing = unfenced,
     ) -> None:
         """directory: for files of credentials while the operator runs; private to it.
 
-        workers: how many threads reconcile. policy: which clusters pipelines may name.
+        workers: how many threads reconcile. policy: which clusters pipelines may name. writing: the context of each
+        write.
         """
-        self._policy = policy
+        self._policy, self._writing = policy, writing
         self._kubernetes, self._directory, self._clock = kubernetes, directory, clock
         self._open: dict[str, Kafka] = {}
         self._used: dict[str, float] = {}
@@ -132,7 +135,9 @@ class Connections:
             if key not in self._open:
                 self._make_room(namespace, key, threads := _threads(declared))
                 try:
-                    self._open[key] = Kafka(self._cluster(declared, key, secrets), timeout=_TIMEOUT_S)
+                    self._open[key] = Kafka(
+                        self._cluster(declared, key, secrets), timeout=_TIMEOUT_S, writing=self._writing
+                    )
                 except AckwrightError:  # such as a missing key: the Secret is read again at once
                     self._forget_secrets(key)
                     raise

@@ -19,6 +19,7 @@ from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 
 from ackwright.clients import permissions
 from ackwright.clients.deadline import time_left
+from ackwright.clients.fence import Writing, unfenced
 from ackwright.clients.outcome import Outcome
 from ackwright.errors import AckwrightError
 from ackwright.planning.permissions import Answers
@@ -62,10 +63,10 @@ def client_settings(cluster: Cluster) -> dict[str, Any]:
 class Kafka:
     """One admin connection."""
 
-    def __init__(self, cluster: Cluster, timeout: float = 15.0) -> None:
-        """timeout: seconds that one call may take, connecting included."""
+    def __init__(self, cluster: Cluster, timeout: float = 15.0, *, writing: Writing = unfenced) -> None:
+        """timeout: seconds that one call may take, connecting included. writing: the context of each write."""
         self.address = cluster.bootstrap_servers
-        self._call_timeout = timeout
+        self._call_timeout, self._writing = timeout, writing
         self._events: deque[KafkaError] = deque(maxlen=64)
         self._settings = client_settings(cluster)
         try:
@@ -79,10 +80,6 @@ class Kafka:
     def _timeout(self) -> float:
         """Seconds that the next call may take. Raises AckwrightError when the deadline of all calls is over."""
         return time_left(self._call_timeout, self.address)
-
-    @property
-    def _timeouts(self) -> dict[str, float]:
-        return dict.fromkeys(("operation_timeout", "request_timeout"), self._timeout)
 
     # -- reads -----------------------------------------------------------------------------------------------------
 
@@ -205,25 +202,39 @@ class Kafka:
         Raises AckwrightError if the brokers refuse, so that it does not exist. validate_only: a dry run.
         """
         topic = NewTopic(name, num_partitions=partitions, replication_factor=replication_factor, config=dict(config))
-        futures = self._admin.create_topics([topic], validate_only=validate_only, **self._timeouts)
+
+        def ask(seconds: float) -> Any:
+            return self._admin.create_topics(
+                [topic], validate_only=validate_only, operation_timeout=seconds, request_timeout=seconds
+            )[name]
+
         accepted = {KafkaError.TOPIC_ALREADY_EXISTS: Outcome.EXISTS}
-        return self._outcome(futures[name], f"creating topic {name}", accepted, permission=f"Create on topic {name}")
+        return self._write(ask, f"creating topic {name}", accepted, permission=f"Create on topic {name}")
 
     def delete_topic(self, name: str) -> Outcome:
         """Deletes a topic, if it exists. Raises AckwrightError if the brokers refuse."""
-        future = self._admin.delete_topics([name], **self._timeouts)[name]
+
+        def ask(seconds: float) -> Any:
+            return self._admin.delete_topics([name], operation_timeout=seconds, request_timeout=seconds)[name]
+
         accepted = dict.fromkeys(kafka_errors.MISSING, Outcome.DONE)
-        return self._outcome(future, f"deleting topic {name}", accepted, permission=f"Delete on topic {name}")
+        return self._write(ask, f"deleting topic {name}", accepted, permission=f"Delete on topic {name}")
 
     def add_partitions(self, name: str, total: int, *, validate_only: bool = False) -> Outcome:
         """Increases a topic to `total` partitions.
 
         Raises AckwrightError if the brokers refuse, as they do if it has that many already.
         """
-        future = self._admin.create_partitions(
-            [NewPartitions(name, total)], validate_only=validate_only, **self._timeouts
-        )[name]
-        return self._outcome(future, f"adding partitions to topic {name}", permission=f"Alter on topic {name}")
+
+        def ask(seconds: float) -> Any:
+            return self._admin.create_partitions(
+                [NewPartitions(name, total)],
+                validate_only=validate_only,
+                operation_timeout=seconds,
+                request_timeout=seconds,
+            )[name]
+
+        return self._write(ask, f"adding partitions to topic {name}", permission=f"Alter on topic {name}")
 
     def configure(
         self, kind: ConfigKind, name: str, settings: Mapping[str, str | None], *, validate_only: bool = False
@@ -239,12 +250,15 @@ class Kafka:
             for n, v in settings.items()
         ]
         resource = ConfigResource(ResourceType[kind], name, incremental_configs=entries)
-        futures = self._admin.incremental_alter_configs(
-            [resource], validate_only=validate_only, request_timeout=self._timeout
-        )
+
+        def ask(seconds: float) -> Any:
+            return self._admin.incremental_alter_configs(
+                [resource], validate_only=validate_only, request_timeout=seconds
+            )[resource]
+
         permission = f"AlterConfigs on {f'topic {name}' if kind == 'TOPIC' else 'the cluster'}"
         action = f"setting {', '.join(settings)} of {kind.lower()} {name}"
-        return self._outcome(futures[resource], action, permission=permission)
+        return self._write(ask, action, permission=permission)
 
     def reassign(self, name: str, moves: Mapping[int, tuple[int, ...]]) -> Outcome:
         """Starts moves of the topic's partitions to these replicas, by partition.
@@ -256,14 +270,37 @@ class Kafka:
         """
         from ackwright.clients import reassignments
 
-        return reassignments.begin(self._settings, self._timeout, name, moves)
+        with self._writing() as seconds:
+            # Connecting takes as long as the request may, and the thread of the call ends within a margin.
+            limit = min(self._timeout, max(0.5, (seconds - reassignments.MARGIN_S) / 2))
+            return reassignments.begin(self._settings, limit, name, moves)
+
+    def _write(
+        self,
+        ask: Callable[[float], Any],
+        action: str,
+        accepted: Mapping[int, Outcome] | None = None,
+        *,
+        permission: str,
+    ) -> Outcome:
+        """The outcome of a write. ask: sends it, with the seconds that it may take; accepted: error codes that
+        are no failures; permission: that the write needs.
+        """
+        with self._writing() as limit:
+            seconds = min(self._timeout, limit)
+            return self._outcome(ask(seconds), seconds, action, accepted, permission=permission)
 
     def _outcome(
-        self, future: Future[Any], action: str, accepted: Mapping[int, Outcome] | None = None, *, permission: str
+        self,
+        future: Future[Any],
+        seconds: float,
+        action: str,
+        accepted: Mapping[int, Outcome] | None,
+        *,
+        permission: str,
     ) -> Outcome:
-        """The outcome of a write. accepted: error codes that are no failures; permission: that the write needs."""
         try:
-            future.result(self._timeout + 5)
+            future.result(seconds + 5)
         except KafkaException as e:
             outcome = (accepted or {}).get(e.args[0].code())
             if outcome is not None:

@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from urllib.parse import quote
 
 import urllib3
@@ -24,6 +24,7 @@ from kubernetes.client import ApiClient, Configuration
 from kubernetes.client.exceptions import ApiException
 from kubernetes.config.kube_config import KUBE_CONFIG_DEFAULT_LOCATION
 
+from ackwright.clients.fence import Writing, unfenced
 from ackwright.errors import AckwrightError
 from ackwright_stream.jobspec import Reason
 
@@ -70,18 +71,36 @@ class ApiError(AckwrightError):
         return self.reason is Reason.KUBERNETES_UNREACHABLE
 
 
+class _Once(urllib3.Retry):
+    """No second attempt after a time-out, which would double the time that a call may take."""
+
+    def increment(
+        self,
+        method: str | None = None,
+        url: str | None = None,
+        response: urllib3.BaseHTTPResponse | None = None,
+        error: Exception | None = None,
+        _pool: Any = None,
+        _stacktrace: Any = None,
+    ) -> Self:
+        if isinstance(error, urllib3.exceptions.TimeoutError):
+            raise error
+        return super().increment(method, url, response, error, _pool, _stacktrace)
+
+
 class NoCluster(AckwrightError):
     """No cluster is configured: this process runs in no pod, and there is no kubeconfig."""
 
 
-def connect(kubeconfig: str | None = None, context: str | None = None) -> Kubernetes:
+def connect(kubeconfig: str | None = None, context: str | None = None, *, agent: str | None = None) -> Kubernetes:
     """A connection to the cluster of this pod, else to that of the kubeconfig.
 
-    Raises AckwrightError; NoCluster if there is neither.
+    agent: the name by which audit logs of the API server show its requests. Raises AckwrightError; NoCluster if there
+    is neither.
     """
     settings = Configuration()
     # Retry-After is for the caller, and not obeyed here. The one retry is for a pooled connection that was closed.
-    settings.retries = urllib3.Retry(1, respect_retry_after_header=False)
+    settings.retries = _Once(1, respect_retry_after_header=False)
     settings.connection_pool_maxsize = _CONNECTIONS
     try:
         try:
@@ -108,7 +127,10 @@ def connect(kubeconfig: str | None = None, context: str | None = None) -> Kubern
             Reason.KUBERNETES_UNREACHABLE,
             f"no connection to a Kubernetes cluster: {e}; set KUBECONFIG, or check that kubectl works here",
         ) from e
-    return Kubernetes(ApiClient(settings))
+    client = ApiClient(settings)
+    if agent:
+        client.user_agent = agent
+    return Kubernetes(client)
 
 
 def default_namespace(kubeconfig: str | None = None, context: str | None = None) -> str:
@@ -125,8 +147,17 @@ def default_namespace(kubeconfig: str | None = None, context: str | None = None)
 class Kubernetes:
     """One connection. Safe for threads."""
 
-    def __init__(self, api: ApiClient) -> None:
-        self._api = api
+    def __init__(self, api: ApiClient, *, writing: Writing = unfenced, timeout: tuple[float, float] = _TIMEOUT) -> None:
+        """writing: the context of each write. timeout: seconds to connect, and between two reads."""
+        self._api, self._writing, self._timeout = api, writing, timeout
+
+    def fenced(self, writing: Writing) -> Kubernetes:
+        """The same connection, whose writes begin and end within this context."""
+        return Kubernetes(self._api, writing=writing, timeout=self._timeout)
+
+    def with_timeout(self, timeout: tuple[float, float]) -> Kubernetes:
+        """The same connection, each of whose calls may take these seconds to connect, and between two reads."""
+        return Kubernetes(self._api, writing=self._writing, timeout=timeout)
 
     # -- reads -----------------------------------------------------------------------------------------------------
 
@@ -220,7 +251,7 @@ class Kubernetes:
         query = [("container", container), ("follow", str(follow).lower()), ("previous", str(previous).lower())]
         query += [("tailLines", str(tail))] if tail is not None else []
         return self._request(
-            "GET", path("v1", "Pod", namespace, pod) + "/log", query=query, timeout=(3.05, None) if follow else _TIMEOUT
+            "GET", path("v1", "Pod", namespace, pod) + "/log", query=query, timeout=(3.05, None) if follow else None
         )
 
     def through_pod(self, namespace: str, pod: str, port: int, route: str, *, seconds: float, limit: int) -> bytes:
@@ -258,7 +289,7 @@ class Kubernetes:
         meta = desired["metadata"]
         url = path(desired["apiVersion"], desired["kind"], meta["namespace"], meta["name"])
         query = [("fieldManager", FIELD_MANAGER), ("force", "true")]
-        return self._call("PATCH", url, query=query, body=desired, content="application/apply-patch+yaml")
+        return self._write("PATCH", url, query=query, body=desired, content="application/apply-patch+yaml")
 
     def create(self, desired: Object, *, dry_run: bool = False) -> Object:
         """Creates the object and returns it.
@@ -266,7 +297,7 @@ class Kubernetes:
         Raises ApiError with status 409 if it exists. dry_run: the API server only validates it.
         """
         url = path(desired["apiVersion"], desired["kind"], desired["metadata"]["namespace"])
-        return self._call("POST", url, query=_write_options(dry_run), body=desired)
+        return self._write("POST", url, query=_write_options(dry_run), body=desired)
 
     def merge(
         self, api_version: str, kind: str, namespace: str, name: str, change: Object, *, dry_run: bool = False
@@ -275,7 +306,7 @@ class Kubernetes:
 
         A change with metadata.resourceVersion is refused with status 409 if the object has changed since.
         """
-        return self._call(
+        return self._write(
             "PATCH",
             path(api_version, kind, namespace, name),
             query=_write_options(dry_run),
@@ -287,7 +318,7 @@ class Kubernetes:
         """Replaces the status. Raises ApiError with status 409 if the object has changed since it was read."""
         meta = changed["metadata"]
         url = path(changed["apiVersion"], changed["kind"], meta["namespace"], meta["name"]) + "/status"
-        return self._call("PUT", url, query=[("fieldManager", FIELD_MANAGER)], body=changed)
+        return self._write("PUT", url, query=[("fieldManager", FIELD_MANAGER)], body=changed)
 
     def delete(
         self,
@@ -311,12 +342,29 @@ class Kubernetes:
         if grace_seconds is not None:
             options["gracePeriodSeconds"] = grace_seconds
         try:
-            self._call("DELETE", path(api_version, kind, namespace, name), body=options)
+            self._write("DELETE", path(api_version, kind, namespace, name), body=options)
         except ApiError as e:
             if e.status != 404:
                 raise
 
     # -- the call itself -------------------------------------------------------------------------------------------
+
+    def _write(
+        self,
+        method: str,
+        url: str,
+        *,
+        query: list[tuple[str, str]] | None = None,
+        body: Object | None = None,
+        content: str = "application/json",
+    ) -> Object:
+        with self._writing() as seconds:
+            connect = min(self._timeout[0], seconds / 3)
+            read = min(self._timeout[1], seconds - connect)
+            # The API server stops then as well, so that it does not complete the request later.
+            limit = [] if seconds == float("inf") else [("timeout", f"{read:.3f}s")]
+            query = [*(query or []), *limit]
+            return self._call(method, url, query=query, body=body, content=content, timeout=(connect, read))
 
     def _call(
         self,
@@ -326,8 +374,9 @@ class Kubernetes:
         query: list[tuple[str, str]] | None = None,
         body: Object | None = None,
         content: str = "application/json",
+        timeout: tuple[float, float] | None = None,
     ) -> Object:
-        answer = self._request(method, url, query=query, body=body, content=content)
+        answer = self._request(method, url, query=query, body=body, content=content, timeout=timeout)
         try:
             value = json.loads(answer.read() or b"{}")
         except (
@@ -349,7 +398,7 @@ class Kubernetes:
         query: list[tuple[str, str]] | None = None,
         body: Object | None = None,
         content: str = "application/json",
-        timeout: tuple[float, float | None] = _TIMEOUT,
+        timeout: tuple[float, float | None] | None = None,
     ) -> Any:
         headers = {"Accept": "application/json"}
         if body is not None:
@@ -364,7 +413,7 @@ class Kubernetes:
         )
         action = f"{method} {url}"
         try:
-            answer = self._api.call_api(*call, _request_timeout=timeout)
+            answer = self._api.call_api(*call, _request_timeout=timeout or self._timeout)
             if answer.status >= 400:
                 after = answer.headers.get("Retry-After", "")
                 raise ApiError(

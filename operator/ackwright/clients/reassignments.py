@@ -31,7 +31,7 @@ _REFUSED_LOGIN = (
     kafka_errors.IllegalSaslStateError,
 )
 
-_MARGIN_S = 2.0  # beyond the time-outs of kafka-python, which name the cause
+MARGIN_S = 2.0  # beyond the time-outs of kafka-python, which name the cause
 
 
 def under_way(settings: Mapping[str, Any], timeout: float) -> dict[tuple[str, int], Reassignment]:
@@ -98,7 +98,7 @@ def call_admin(
                 answer.set_exception(e)
 
     threading.Thread(target=run, name="kafka-python", daemon=True).start()
-    limit = timeout + _MARGIN_S
+    limit = timeout + MARGIN_S
     if answer not in wait([answer], limit).done:
         raise AckwrightError(Reason.BROKERS_UNREACHABLE, f"{action} failed: no answer within {limit:g} s")
     try:

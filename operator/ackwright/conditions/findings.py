@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ackwright.api.status import CHECKING, EditStatus, Truth
+from ackwright.api.status import CHECKING, ROLLED_BACK, EditStatus, Truth
 from ackwright.errors import AckwrightError
 from ackwright.planning.observed import NO_IMAGE, DriverPod, Workload
 from ackwright.planning.steps import DRIVERS
@@ -51,6 +51,7 @@ class Facts:
     expired: bool = False  # the change takes longer than it may
     paused: TopicProblem | None = None  # why the driver drains, or has drained
     held: EditStatus | None = None  # a valid edit by which the pipeline does not run
+    waits: bool = False  # for its turn, because other drivers are being replaced
 
 
 def findings(facts: Facts) -> Mapping[str, Finding]:
@@ -69,6 +70,7 @@ def findings(facts: Facts) -> Mapping[str, Finding]:
         "JobRunning": job,
         "Reconciling": _reconciling(facts, job, stalled, settled=settled),
         "Stalled": stalled,
+        **({"RolledBack": _rolled_back(facts.held)} if facts.held and facts.held.state == ROLLED_BACK else {}),
     }
 
 
@@ -213,7 +215,14 @@ def _stalled(facts: Facts, job: Finding, *, settled: bool) -> Finding:
 def _held(edit: EditStatus) -> Finding:
     """That a person has to correct an edit. The pipeline keeps running by the earlier spec."""
     reason = reason_of(edit.reason) or ConditionReason.HALTED
+    if edit.state == ROLLED_BACK:
+        return Finding("True", reason, edit.message)
     return Finding("True", reason, f"the edit is not applied, and the earlier spec keeps running: {edit.message}")
+
+
+def _rolled_back(edit: EditStatus) -> Finding:
+    """That an edit did not deliver in time, with the reason why it did not."""
+    return Finding("True", reason_of(edit.reason) or ConditionReason.HALTED, edit.message)
 
 
 def _halted(driver: DriverPod) -> Finding:
@@ -231,6 +240,9 @@ def _reconciling(facts: Facts, job: Finding, stalled: Finding, *, settled: bool)
     if facts.held is not None:
         message = "the edit is checked in a pod, and the earlier spec keeps running until it has passed"
         return Finding("True", ConditionReason.CHECKING_EDIT, message)
+    if facts.waits:
+        message = "the driver is replaced when fewer others are (ACKWRIGHT_MAX_UNAVAILABLE); it delivers meanwhile"
+        return Finding("True", ConditionReason.PROGRESSING, message)
     if settled and not facts.pending and not facts.workload.rolling:
         return Finding("False", ConditionReason.SETTLED)
     # The old driver stays ready until it ends: without `rolling` an edit would seem complete before it has begun.

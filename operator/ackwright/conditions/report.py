@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from ackwright.api.status import (
+    Accepted,
     DeliveryStatus,
     DriverStatus,
     Intent,
@@ -20,10 +21,12 @@ from ackwright.conditions.findings import Facts, Finding, findings
 from ackwright.conditions.kafka import guarantee_met, topic_count, topics_ready, worst
 from ackwright.conditions.transitions import merged
 from ackwright.errors import AckwrightError
+from ackwright.planning.edits import delivers
 from ackwright.planning.kafka_work import KafkaWork
 from ackwright.planning.observation import Observation
 from ackwright.planning.observed import DriverPod, Workload
 from ackwright.planning.steps import Step
+from ackwright.reasons import ConditionReason
 from ackwright_stream.reports import ProgressReport
 
 _FIGURES_EVERY_S = 30.0  # a status is no time series, and each write goes to every client that watches
@@ -38,6 +41,7 @@ class Outcome:
     pending: Sequence[Step] = ()  # steps that are still to be taken
     intent: Intent | None = None
     failure: AckwrightError | None = None  # of the step that failed
+    waits: bool = False  # for its turn, because other drivers are being replaced
 
 
 def intent(before: Status, todo: Sequence[Step], now: datetime) -> Intent | None:
@@ -68,6 +72,7 @@ def status(before: Status, observation: Observation, outcome: Outcome, now: date
         stuck=observation.stuck,
         expired=observation.expired,
         held=observation.decision.held,
+        waits=outcome.waits,
     )
     aspects = findings(facts)
     return Status(
@@ -79,12 +84,21 @@ def status(before: Status, observation: Observation, outcome: Outcome, now: date
         conditions=merged(before.conditions, aspects, format_time(now), observation.generation),
         lost_topics=_lost_topics(aspects),
         moved_positions=_moved_positions(aspects),
-        accepted=observation.decision.accepted,
+        **_specs(observation, outcome, aspects["JobRunning"]),
         edit=observation.decision.held,
         intent=outcome.intent,
         driver=_driver(driver, observation.progress, before.driver) if driver else None,
         delivery=figures(before.delivery, observation.progress, now),
     )
+
+
+def _specs(observation: Observation, outcome: Outcome, job: Finding) -> dict[str, Accepted | None]:
+    """The spec in force, and the one before it until that delivers."""
+    decision = observation.decision
+    settled = not outcome.pending and (job.status == "True" or job.reason == ConditionReason.COMPLETED)
+    if decision.accepted.delivered or (settled and delivers(outcome.workload, observation.progress)):
+        return {"accepted": decision.accepted.model_copy(update={"delivered": True}), "previous": None}
+    return {"accepted": decision.accepted, "previous": decision.previous}
 
 
 def _lost_topics(aspects: Mapping[str, Finding]) -> tuple[LostTopicStatus, ...] | None:

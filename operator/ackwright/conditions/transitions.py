@@ -9,8 +9,9 @@ from ackwright.conditions.findings import Finding
 from ackwright.reasons import ConditionReason, consequences
 from ackwright_stream.reasons import Reason
 
-ORDER = ("Ready", "GuaranteeMet", "TopicsReady", "SchemasReady", "JobRunning", "Reconciling", "Stalled")
-_OPTIONAL = ("SchemasReady",)  # only of a pipeline whose formats need a schema registry
+ORDER = ("Ready", "GuaranteeMet", "TopicsReady", "SchemasReady", "JobRunning", "Reconciling", "Stalled", "RolledBack")
+# Only of a pipeline whose formats need a schema registry; only after a rollback.
+_OPTIONAL = ("SchemasReady", "RolledBack")
 
 _OF_THE_JOB = ("Ready", "GuaranteeMet", "JobRunning")  # the job runs by the earlier spec until an edit is complete
 
@@ -66,7 +67,9 @@ def is_bad(condition: Condition) -> bool:
     effects = consequences(condition.reason)
     if condition.type == "TopicsReady" and effects.remark:
         return True
-    return not effects.expected and condition.status == ("True" if condition.type == "Stalled" else "False")
+    return not effects.expected and condition.status == (
+        "True" if condition.type in ("Stalled", "RolledBack") else "False"
+    )
 
 
 def transitions(previous: Sequence[Condition], present: Sequence[Condition]) -> tuple[Condition, ...]:

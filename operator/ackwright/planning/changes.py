@@ -31,12 +31,27 @@ class Change:
         return f"{self.field}: {_shown(self.before)} → {_shown(self.after)} ({self.change})"
 
 
+# What computes the state of a stateful pipeline, beside the fields that only such a pipeline has.
+_COMPUTES_STATE = ("spec.transform", "spec.source.format", "spec.source.schema", "spec.source.subject")
+
+
 def changes(before: DeliveryPipeline, after: DeliveryPipeline) -> tuple[Change, ...]:
     """Every field that differs, in the order of the models."""
+    stateful = before.spec.state is not None and after.spec.state is not None
     return tuple(
-        Change(".".join(path), old, new, *change_of(type(after), path, old, new))
+        Change(".".join(path), old, new, *_takes(type(after), path, old, new, stateful=stateful))
         for path, old, new in _differences((), _plain(before), _plain(after))
     )
+
+
+def _takes(
+    model: type[DeliveryPipeline], path: Sequence[str], before: object, after: object, *, stateful: bool
+) -> tuple[ChangeClass, str]:
+    """What the change of one field takes, and why. stateful: whether the pipeline has state and keeps it."""
+    name = ".".join(path)
+    if stateful and any(name == field or name.startswith(f"{field}.") for field in _COMPUTES_STATE):
+        return ChangeClass.NEW_STATE, "the stored state is of the other query"
+    return change_of(model, path, before, after)
 
 
 def largest_effect(edits: Sequence[Change]) -> ChangeClass | None:

@@ -6,14 +6,25 @@ status, so an operator that restarts decides the same.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from ackwright.api.spec import DeliveryPipeline
-from ackwright.api.status import CHECKING, REFUSED, Accepted, EditStatus, Status, format_time, seconds_since
-from ackwright.planning.declared import Declaration, accepted_pipeline
+from ackwright.api.fields import ChangeClass, about, fields
+from ackwright.api.quantities import duration_ms
+from ackwright.api.spec import DeliveryPipeline, Spec
+from ackwright.api.status import (
+    CHECKING,
+    REFUSED,
+    ROLLED_BACK,
+    Accepted,
+    EditStatus,
+    Status,
+    format_time,
+    seconds_since,
+)
+from ackwright.planning.declared import Declaration, accepted_pipeline, parse_resource
 from ackwright.planning.observed import NO_IMAGE, CheckPod, OutOfMemory, Workload
 from ackwright.planning.policy import Policy
 from ackwright.reasons import AnyReason, ConditionReason
@@ -30,6 +41,7 @@ class Decision:
 
     pipeline: DeliveryPipeline  # that is to run now
     accepted: Accepted  # its spec
+    previous: Accepted | None = None  # the last spec that delivered, until the accepted one does
     held: EditStatus | None = None  # the present spec, if the pipeline does not run by it
     check: DeliveryPipeline | None = None  # the present spec, if its check is to run
     outdated: frozenset[str] = frozenset()  # uids of the pods of checks that are to be deleted
@@ -56,6 +68,7 @@ def _checked(pipeline: DeliveryPipeline) -> tuple[object, ...]:
         (source.format, source.schema_ddl, source.subject, source.schema_version),
         spec.schema_registry,
         spec.transform,
+        spec.state,
         spec.sink,
         (spec.spark.image, spec.spark.conf),
     )
@@ -79,13 +92,15 @@ def decide(
     status: Status,
     declared: Declaration,
     observed: Workload,
+    progress: ProgressReport | None,
     *,
     present: Accepted,
+    hash_of: Callable[[Mapping[str, Any]], str],
     policy: Policy,
     settings: OperatorSettings,
     now: datetime,
 ) -> Decision:
-    """What a pipeline runs by. present: the resource's own spec, as the status would record it now.
+    """What a pipeline runs by. present: the resource's own spec, as the status would record it now; hash_of: of a spec.
 
     An edit is checked only while a driver delivers: without one there is nothing to protect, and the edit may be the
     remedy.
@@ -94,21 +109,26 @@ def decide(
     if accepted is None:
         return Decision(declared.pipeline, present)
     if declared.invalid is not None:
-        return Decision(declared.pipeline, accepted)
+        return Decision(declared.pipeline, accepted, status.previous)
     if accepted.spec == present.spec:
-        return Decision(declared.pipeline, accepted.model_copy(update={"generation": present.generation}))
+        back = None if delivers(observed, progress) else _rollback(resource, status, declared.pipeline, hash_of, now)
+        current = accepted.model_copy(update={"generation": present.generation})
+        return back or Decision(declared.pipeline, current, status.previous)
     before = accepted_pipeline(resource, status)
     if before is None or policy.violations(before, {**resource, "spec": accepted.spec}):
         return Decision(declared.pipeline, present)
+    switch = Decision(declared.pipeline, present, accepted if accepted.delivered else status.previous)
     held = status.edit if status.edit is not None and status.edit.hash == present.hash else None
+    rolled_back = held is not None and held.state == ROLLED_BACK
     unprotected = held is None and not any(driver.ready for driver in observed.drivers)
-    if unprotected or not needs_check(before, declared.pipeline):
-        return Decision(declared.pipeline, present)
+    if not rolled_back and (unprotected or not needs_check(before, declared.pipeline)):
+        return switch
     if held is not None:
         held = held.model_copy(update={"generation": present.generation})
-    return _checking(
-        Decision(before, accepted, held, declared.pipeline), present, observed, settings=settings, now=now
-    ) or Decision(declared.pipeline, present)
+    waiting = Decision(before, accepted, status.previous, held, declared.pipeline)
+    if rolled_back:
+        return replace(waiting, check=None)
+    return _checking(waiting, present, observed, settings=settings, now=now) or switch
 
 
 def _checking(
@@ -129,11 +149,11 @@ def _checking(
     if held.state == REFUSED and known:
         waited = seconds_since(held.since, now) > settings.crash_delay_max
         if _is_final(held) or not waited:
-            return Decision(waiting.pipeline, waiting.accepted, held, outdated=others)
+            return replace(waiting, held=held, check=None, outdated=others)
         old = frozenset() if run is None else frozenset({run.uid})
-        return Decision(waiting.pipeline, waiting.accepted, held, waiting.check, others | old)
+        return replace(waiting, held=held, outdated=others | old)
     if run is None:
-        return Decision(waiting.pipeline, waiting.accepted, held, waiting.check, others)
+        return replace(waiting, held=held, outdated=others)
     if run.passed:
         return None
     seconds = seconds_since(held.since, now)
@@ -142,10 +162,10 @@ def _checking(
     refusal = _refusal(run, late=seconds > settings.settle)
     if refusal is not None:
         held = _refused(held, refusal, run, now)
-        return Decision(waiting.pipeline, waiting.accepted, held, waiting.check if not run.ended else None, others)
+        return replace(waiting, held=held, check=None if run.ended else waiting.check, outdated=others)
     if run.ended:  # evicted, or its node was lost: it reported nothing
-        return Decision(waiting.pipeline, waiting.accepted, held, waiting.check, others | {run.uid})
-    return Decision(waiting.pipeline, waiting.accepted, held, waiting.check, others)
+        return replace(waiting, held=held, outdated=others | {run.uid})
+    return replace(waiting, held=held, outdated=others)
 
 
 def _is_final(held: EditStatus) -> bool:
@@ -183,3 +203,54 @@ def _refused(held: EditStatus, refusal: _Refusal, run: CheckPod, now: datetime) 
         check=run.uid,
         since=held.since if same else format_time(now),
     )
+
+
+# ------------------------------------------------ rollback
+
+# The parts of the spec that a rollback leaves as they are: they do not affect the job, and topics do not shrink.
+_LIVE = tuple(name for name, field in fields(Spec) if (entry := about(field)) and entry.change is ChangeClass.LIVE)
+
+
+def _rollback(
+    resource: Resource,
+    status: Status,
+    edited: DeliveryPipeline,
+    hash_of: Callable[[Mapping[str, Any]], str],
+    now: datetime,
+) -> Decision | None:
+    """The return to the last spec that delivered; None if the edit still has time, or if it is not the cause.
+
+    edited: the pipeline by the accepted spec, which does not deliver.
+    """
+    accepted, previous, limit = status.accepted, status.previous, edited.spec.rollback
+    if accepted is None or previous is None or limit is None or accepted.delivered or edited.spec.suspend:
+        return None
+    if seconds_since(accepted.since, now) <= duration_ms(limit.after) / 1000:
+        return None
+    live = {name: accepted.spec[name] for name in _LIVE if name in accepted.spec}
+    spec = {**{name: value for name, value in previous.spec.items() if name not in _LIVE}, **live}
+    pipeline, _ = parse_resource({**resource, "spec": spec})
+    if pipeline is None:  # such as a topic whose declaration the edit has removed
+        spec = dict(previous.spec)
+        pipeline, _ = parse_resource({**resource, "spec": spec})
+    if pipeline is None:  # this release finds it invalid
+        return None
+    topics, job = status.condition("TopicsReady"), status.condition("JobRunning")
+    same_brokers = (pipeline.spec.kafka, pipeline.spec.sink) == (edited.spec.kafka, edited.spec.sink)
+    if topics is not None and topics.status == "Unknown" and same_brokers:  # no spec would deliver
+        return None
+    back = previous.model_copy(
+        update={"spec": spec, "hash": hash_of(spec), "since": format_time(now), "delivered": True}
+    )
+    reason = job.reason if job else ConditionReason.DEADLINE_EXCEEDED.value
+    why = f": {job.message}" if job and job.message else ""
+    message = f"the edit has not delivered within {limit.after}{why}; the pipeline runs by generation {back.generation}"
+    held = EditStatus(
+        generation=accepted.generation,
+        hash=accepted.hash,
+        state=ROLLED_BACK,
+        reason=reason,
+        message=message[:2048],
+        since=format_time(now),
+    )
+    return Decision(pipeline, back, None, held)

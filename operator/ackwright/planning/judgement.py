@@ -68,7 +68,7 @@ def of_texts(pipeline: DeliveryPipeline) -> TextFindings:
 def texts_of(pipeline: DeliveryPipeline) -> tuple[object, ...]:
     """What the errors of `of_texts` depend on: equal for two pipelines with the same ones."""
     spec = pipeline.spec
-    return spec.transform, spec.source.format, spec.source.schema_ddl
+    return spec.transform, spec.source.format, spec.source.schema_ddl, spec.state is not None
 
 
 def text_at(pipeline: DeliveryPipeline, field: str) -> str | None:
@@ -106,7 +106,8 @@ def _transform(pipeline: DeliveryPipeline, schema: Schema) -> TextFindings:
             raise
         problem = Problem.without_value(_SQL, "is not checked: sqlglot is not installed", _INSTALL)
         return TextFindings(warnings=(problem,))
-    judgement = transform_sql.judge(sql, _view(pipeline, schema))
+    stateful = pipeline.spec.state is not None
+    judgement = transform_sql.judge(sql, _view(pipeline, schema), stateful=stateful)
     sink = pipeline.spec.sink.declared_if_valid
     of_output: list[TextProblem] = []
     routes = None
@@ -118,6 +119,9 @@ def _transform(pipeline: DeliveryPipeline, schema: Schema) -> TextFindings:
             of_output.append(TextProblem(offset, p.problem, p.remedy, Reason.INVALID_TRANSFORM))
         if sink.IN_KAFKA:
             routes = any(column.name == "topic" for column in columns)
+        if routes and stateful:
+            chooses = "returns the column topic, and a stateful transform cannot choose the topic of a record"
+            of_output.append(TextProblem(judgement.start, chooses, "leave it out", Reason.INVALID_TRANSFORM))
     return TextFindings(
         errors=tuple(map(_violation, judgement.problems)),
         output_errors=tuple(map(_violation, of_output)),

@@ -14,7 +14,7 @@ from enum import StrEnum
 from ackwright.planning.acls import Kind, Need, Operation, Resource
 from ackwright.planning.durability import INTERNAL
 from ackwright.planning.plan import DeliveryPlan
-from ackwright.planning.topics import LANES_TOPIC
+from ackwright.planning.topics import DECISIONS_TOPIC, LANES_TOPIC, OWN_TOPICS
 
 
 class Role(StrEnum):
@@ -79,7 +79,7 @@ def needs(plan: DeliveryPlan | None) -> dict[Role, tuple[Need, ...]]:
 
 
 def _operator(plan: DeliveryPlan | None) -> tuple[Need, ...]:
-    declared = {t.name: t.deletion_policy for t in plan.topics} if plan else {LANES_TOPIC: "Retain"}
+    declared = {t.name: t.deletion_policy for t in plan.topics} if plan else dict.fromkeys(OWN_TOPICS, "Retain")
     used = (*plan.source.topics, *plan.sink.topics) if plan else ()
     managed = [
         Need(
@@ -123,7 +123,7 @@ def _job(plan: DeliveryPlan) -> tuple[Need, ...]:
 
 def _audit(plan: DeliveryPlan) -> tuple[Need, ...]:
     # Where the transform routes records is in no plan; it may be to any topic that the pipeline declares.
-    routes = [topic.name for topic in plan.topics if topic.name != LANES_TOPIC] if plan.sink.routed else []
+    routes = [topic.name for topic in plan.topics if topic.name not in OWN_TOPICS] if plan.sink.routed else []
     topics = dict.fromkeys((*plan.source.topics, *plan.sink.topics, *routes))
     reason = "reads the input and the output, and whether either is compacted"
     reads = tuple(Need(_topic(name), (*_READ, Operation.DESCRIBE_CONFIGS), reason) for name in topics)
@@ -135,6 +135,7 @@ def _audit(plan: DeliveryPlan) -> tuple[Need, ...]:
         *reads,
         *(Need(resource, (Operation.DESCRIBE,), "reads the positions") for resource in markers),
         Need(_topic(LANES_TOPIC), _READ, "reads where each lane began"),
+        *((Need(_topic(DECISIONS_TOPIC), _READ, "reads which batches were decided"),) if plan.state else ()),
         Need(Resource(Kind.GROUP, plan.group), (Operation.DESCRIBE,), "reads the positions"),
     )
 

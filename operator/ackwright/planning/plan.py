@@ -15,7 +15,7 @@ from ackwright.api.quantities import duration_ms
 from ackwright.api.spec import ACCEPTED_POSITIONS_ANNOTATION, DeliveryPipeline, Spark, examine
 from ackwright.errors import InvalidSpec, Violation
 from ackwright.formats import needs_registry, subject_of
-from ackwright.planning import validation
+from ackwright.planning import state, validation
 from ackwright.planning.connection import Connection, RegistryConnection, connection, registry_connection
 from ackwright.planning.declared import accepted_losses
 from ackwright.planning.guarantees import (
@@ -38,7 +38,7 @@ from ackwright.planning.guarantees import (
 from ackwright.planning.judgement import judge
 from ackwright.planning.topics import TopicPlan, topic_plans
 from ackwright.sinks.base import DeadLetters, SinkPlan
-from ackwright_stream.jobspec import Guarantee, Restart, Source, StandbyTimes, Transform
+from ackwright_stream.jobspec import Guarantee, Restart, Source, StandbyTimes, StateSettings, Transform
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,8 @@ class DeliveryPlan:
     source: Source
     transform: Transform
     sink: SinkPlan
-    slots: int  # tasks of a batch, at most; each has a separate transaction
+    state: StateSettings | None  # without its directory; None: the transform is stateless
+    slots: int  # tasks of a batch, at most; each of a stateless pipeline has a separate transaction
     every_client: Settings  # of all of the job's librdkafka clients
     producer: Settings  # of the tasks' producers of rows (librdkafka)
     positions_consumer: Settings  # librdkafka; also for the ends of the source
@@ -120,6 +121,7 @@ class DeliveryPlan:
             Setting("transform.python", f"{self.transform.module}:{function}", "spec.transform.python")
             if function
             else Setting("transform.sql", self.transform.sql or "", "spec.transform.sql"),
+            *state.printed(self.state),
             *self.sink.data,
             *_dead_letters(self.sink.dead_letters),
             *(
@@ -211,7 +213,7 @@ def plan(pipeline: DeliveryPipeline) -> DeliveryPlan:
     losses = accepted_losses(pipeline.metadata.annotations)
     sink = _sink(pipeline)
     at_sink = connection(sink.cluster, sink.cluster_path) if sink.cluster else None
-    registry = spec.schema_registry
+    registry, stored = spec.schema_registry, state.state_settings(pipeline)
     return DeliveryPlan(
         name=pipeline.metadata.name,
         namespace=pipeline.metadata.namespace,
@@ -225,15 +227,17 @@ def plan(pipeline: DeliveryPipeline) -> DeliveryPlan:
         source=_source(pipeline, sink.dead_letters),
         transform=_transform(pipeline),
         sink=sink,
-        slots=spec.spark.executor.instances * spec.spark.executor.cores,
+        state=stored,
+        # The state is on a volume that one node at a time can mount, so the driver runs the tasks itself.
+        slots=spec.spark.driver.cores if stored else spec.spark.executor.instances * spec.spark.executor.cores,
         every_client=EVERY_CLIENT,
         producer=sink.settings.producer,
         positions_consumer=positions_consumer(pipeline.group),
         topic_consumer=topic_consumer(pipeline.group),
         sink_options=sink.settings.options,
         consumer=(*CONSUMER, *terms.source),
-        spark=_spark(terms.spark, spec.spark),
-        stream_options=() if spec.trigger.available_now else STREAM_OPTIONS,
+        spark=_spark(terms.spark, spec.spark, state.spark_settings(stored)),
+        stream_options=() if spec.trigger.available_now or stored else STREAM_OPTIONS,
         trigger_interval_ms=_trigger_interval_ms(pipeline),
         available_now=spec.trigger.available_now,
         standby=sink.standby if spec.standby else None,
@@ -326,7 +330,9 @@ def _transform(pipeline: DeliveryPipeline) -> Transform:
 
 
 def _sink(pipeline: DeliveryPipeline) -> SinkPlan:
-    return pipeline.spec.sink.declared.plan(pipeline.spec.guarantee, pipeline.group, _largest_message(pipeline))
+    stateful = pipeline.spec.state is not None
+    sink = pipeline.spec.sink.declared
+    return sink.plan(pipeline.spec.guarantee, pipeline.group, _largest_message(pipeline), stateful=stateful)
 
 
 def _trigger_interval_ms(pipeline: DeliveryPipeline) -> int | None:
@@ -346,7 +352,8 @@ def _largest_message(pipeline: DeliveryPipeline) -> int:
     return max([BROKER_MESSAGE_MAX_BYTES, *declared])
 
 
-def _spark(derived: Settings, spark: Spark) -> Settings:
+def _spark(derived: Settings, spark: Spark, required: Settings) -> Settings:
+    """required: settings that spec.spark.conf cannot change."""
     settings = (
         *derived,
         Setting("spark.driver.cores", str(spark.driver.cores), "spec.spark.driver"),
@@ -357,6 +364,8 @@ def _spark(derived: Settings, spark: Spark) -> Settings:
     )
     for name, value in sorted(spark.conf.items()):
         settings = replaced(settings, name, value, "as set in spec.spark.conf")
+    for setting in required:
+        settings = replaced(settings, setting.name, setting.value, setting.reason)
     return settings
 
 

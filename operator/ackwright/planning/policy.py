@@ -1,13 +1,15 @@
-"""What the platform allows in pipelines beyond what is valid: consumer groups, namespaces, clusters. Pure."""
+"""What the platform allows in pipelines beyond what is valid: consumer groups, namespaces, clusters, fields of
+pods. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from ackwright.api.spec import DeliveryPipeline
 from ackwright.errors import Violation
+from ackwright.planning.pod_validation import templates
 from ackwright.settings import OperatorSettings
 from ackwright.sinks.registry import SinkSpec
 
@@ -24,6 +26,8 @@ class Policy:
     groups: frozenset[str] = frozenset()  # namespace/group, of other groups that pipelines of a namespace may have
     own_namespace: str | None = None  # the operator's, without pipelines; None: they are allowed in every namespace
     servers: tuple[str, ...] = ()  # host:port that pipelines may name, or *.domain:port; empty: any
+    pod_fields: frozenset[str] = frozenset()  # of podTemplate that pipelines may set; empty: all
+    priority_classes: frozenset[str] = frozenset()  # that podTemplate may name; empty: any
 
     def violations(self, pipeline: DeliveryPipeline, resource: Resource) -> tuple[Violation, ...]:
         """What the platform refuses of a valid pipeline. resource: as the API server has it."""
@@ -65,7 +69,26 @@ class Policy:
             for field, servers in clusters
             if (others := self.other_servers(servers))
         ]
-        return tuple(refused)
+        return (*refused, *self._of_pods(pipeline))
+
+    def _of_pods(self, pipeline: DeliveryPipeline) -> Iterator[Violation]:
+        for path, template in templates(pipeline):
+            for name in template.model_dump(by_alias=True, exclude_defaults=True):
+                if self.pod_fields and name not in self.pod_fields:
+                    yield Violation(
+                        f"{path}.{name}",
+                        "set",
+                        f"is not among the fields that the platform allows: {', '.join(sorted(self.pod_fields))}",
+                        "remove it, or ask the platform's administrators (ALLOWED_POD_FIELDS)",
+                    )
+            priority = template.priority_class_name
+            if priority and self.priority_classes and priority not in self.priority_classes:
+                yield Violation(
+                    f"{path}.priorityClassName",
+                    priority,
+                    f"is not among those that the platform allows: {', '.join(sorted(self.priority_classes))}",
+                    "name one of them, remove it, or ask the platform's administrators (ALLOWED_PRIORITY_CLASSES)",
+                )
 
     def allows_group(self, resource: Resource) -> bool:
         """Whether the pipeline may have its consumer group, read without validating the spec."""
@@ -87,6 +110,8 @@ def policy(settings: OperatorSettings) -> Policy:
         groups=frozenset(settings.allowed_groups),
         own_namespace=None if settings.allow_own_namespace else settings.own_namespace,
         servers=settings.allowed_servers,
+        pod_fields=frozenset(settings.allowed_pod_fields),
+        priority_classes=frozenset(settings.allowed_priority_classes),
     )
 
 

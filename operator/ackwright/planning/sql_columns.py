@@ -93,7 +93,7 @@ class SelectColumns:
         names = {column.name for column in available if column.name}
         if any(column.name is None for column in available):
             return  # Spark gives it a name
-        known = names | tables | _NOT_COLUMNS | _aliases(select) | _parameters(select)
+        known = names | tables | _NOT_COLUMNS | _aliases(select) | _parameters(select) | _windows(select)
         for column in _own_columns(select):
             parts = [part.name for part in column.parts]
             first = parts[0].lower()
@@ -133,6 +133,13 @@ def _aliases(select: exp.Select) -> set[str]:
     """The names that a SELECT gives, which Spark lets its other expressions use."""
     names = {node.alias.lower() for node in select.find_all(exp.Alias, exp.PropertyEQ) if node.alias}
     return names | {i.name.lower() for node in select.find_all(exp.Aliases) for i in node.expressions}
+
+
+def _windows(select: exp.Select) -> set[str]:
+    """The columns that Spark adds for windows of event times by which a SELECT groups."""
+    group = select.args.get("group")
+    calls = {node.name.lower() for node in group.find_all(exp.Anonymous)} if group else set()
+    return calls & {"window", "session_window"}
 
 
 def _parameters(select: exp.Select) -> set[str]:

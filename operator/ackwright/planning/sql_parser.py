@@ -14,7 +14,7 @@ from typing import Any
 from sqlglot import exp
 from sqlglot.dialects.spark import Spark
 from sqlglot.parsers.spark import SparkParser
-from sqlglot.tokenizer_core import Token
+from sqlglot.tokenizer_core import Token, TokenType
 
 # sqlglot warns of statements that it does not parse.
 logging.getLogger("sqlglot").setLevel(logging.ERROR)
@@ -59,6 +59,19 @@ def parse(sql: str, tokens: list[Token]) -> list[exp.Expr]:
         raise TooComplex
     parser = _Parser(_STEPS + _STEPS_PER_TOKEN * len(tokens), dialect=Spark())
     try:
-        return [tree for tree in parser.parse(tokens, sql) if tree is not None]
+        return [tree for tree in parser.parse(_with_window(tokens), sql) if tree is not None]
     except RecursionError as e:
         raise TooComplex from e
+
+
+def _with_window(tokens: list[Token]) -> list[Token]:
+    """The tokens with Spark's function window() as a name.
+
+    sqlglot reads the clause WINDOW, behind which a name stands and no parenthesis.
+    """
+    return [
+        Token(TokenType.VAR, a.text, a.line, a.col, a.start, a.end, a.comments)
+        if a.token_type is TokenType.WINDOW and b is not None and b.token_type is TokenType.L_PAREN
+        else a
+        for a, b in zip(tokens, [*tokens[1:], None], strict=True)
+    ]

@@ -29,8 +29,9 @@ _MERGED_BY = {
     "containers": "name",
     "env": "name",
     "imagePullSecrets": "name",
+    "initContainers": "name",
     "ownerReferences": "uid",
-    "ports": "name",
+    "ports": "containerPort",
     "volumeMounts": "mountPath",
     "volumes": "name",
 }
@@ -124,6 +125,22 @@ def steps(desired: Sequence[Object], observed: Workload, situation: Situation) -
     todo += _pod_steps(observed, situation)
     todo += _leftovers(desired, observed)
     return tuple(todo)
+
+
+def without_driver_change(todo: Sequence[Step]) -> tuple[Step, ...]:
+    """The steps without those that replace a driver, for which it has to wait."""
+    return tuple(step for step in todo if not _replaces_driver(step))
+
+
+def replaces_driver(todo: Sequence[Step]) -> bool:
+    """Whether the steps replace a driver by one of another rendering."""
+    return any(map(_replaces_driver, todo))
+
+
+def _replaces_driver(step: Step) -> bool:
+    if isinstance(step, Apply):
+        return step.desired["kind"] in DRIVERS and step.why == "changed"
+    return isinstance(step, Delete) and step.kind in DRIVERS
 
 
 def _applied(desired: Object, observed: Workload) -> Apply | None:

@@ -13,7 +13,11 @@ from ackwright.api import topic_names
 from ackwright.api.spec import DeliveryPipeline, Topic
 from ackwright.planning.guarantees import Setting, Settings
 
-LANES_TOPIC = topic_names.LANES_TOPIC
+LANES_TOPIC, DECISIONS_TOPIC = topic_names.LANES_TOPIC, topic_names.DECISIONS_TOPIC
+OWN_TOPICS = (LANES_TOPIC, DECISIONS_TOPIC)
+# A driver reads the decisions that are not compacted yet when it takes its pipeline, and compaction leaves the newest
+# segment as it is.
+_DECISIONS_CONFIG = {"cleanup.policy": "compact", "segment.bytes": str(64 * 1024 * 1024)}
 MIN_INSYNC = "min.insync.replicas"
 UNCLEAN = "unclean.leader.election.enable"
 CLEANUP = "cleanup.policy"
@@ -49,7 +53,7 @@ def replication_factor(topic: Topic, f: int) -> int:
 
 
 def topic_plans(pipeline: DeliveryPipeline) -> tuple[TopicPlan, ...]:
-    """The topics that a valid pipeline declares, and the compacted topic that records which lanes were initialised.
+    """The topics that a valid pipeline declares, and the compacted ones that Ackwright needs.
 
     The latter only if positions are in Kafka.
     """
@@ -59,7 +63,13 @@ def topic_plans(pipeline: DeliveryPipeline) -> tuple[TopicPlan, ...]:
         keyed = letters.name if letters and letters.keyed else None
         return tuple(_plan(t, f, keyed=t.name == keyed) for t in pipeline.spec.topics)
     lanes = Topic.model_validate({"name": LANES_TOPIC, "partitions": 1, "config": {CLEANUP: COMPACT}})
-    return (*(_plan(t, f) for t in pipeline.spec.topics), _plan(lanes, f, internal=True))
+    own = [
+        _plan(lanes, f, internal="records which lanes were initialised: the last record of each lane is kept forever")
+    ]
+    if pipeline.spec.state is not None:
+        decisions = Topic.model_validate({"name": DECISIONS_TOPIC, "partitions": 1, "config": _DECISIONS_CONFIG})
+        own.append(_plan(decisions, f, internal="records what was decided: the last decision of each pipeline is kept"))
+    return (*(_plan(t, f) for t in pipeline.spec.topics), *own)
 
 
 def is_compacted(policy: str) -> bool:
@@ -67,8 +77,8 @@ def is_compacted(policy: str) -> bool:
     return COMPACT in {part.strip() for part in policy.split(",")}
 
 
-def _plan(topic: Topic, f: int, *, internal: bool = False, keyed: bool = False) -> TopicPlan:
-    """keyed: whether it has dead letters with keys (DeadLetters.keyed)."""
+def _plan(topic: Topic, f: int, *, internal: str = "", keyed: bool = False) -> TopicPlan:
+    """internal: the reason for the settings of a topic of Ackwright's own. keyed: as DeadLetters.keyed."""
     minimum, replicas = min_insync(topic, f) or f + 1, replication_factor(topic, f)
     derived = [
         Setting(
@@ -85,11 +95,7 @@ def _plan(topic: Topic, f: int, *, internal: bool = False, keyed: bool = False) 
     if keyed and CLEANUP not in topic.config:
         why_compacted = "a dead letter that is written again replaces the one with its key"
         derived.append(Setting(CLEANUP, COMPACT, why_compacted))
-    why = (
-        "records which lanes were initialised: the last record of each lane is kept forever"
-        if internal
-        else "as declared in spec.topics"
-    )
+    why = internal or "as declared in spec.topics"
     explicit = [
         Setting(name, value, why) for name, value in sorted(topic.config.items()) if name not in (MIN_INSYNC, UNCLEAN)
     ]
@@ -102,5 +108,5 @@ def _plan(topic: Topic, f: int, *, internal: bool = False, keyed: bool = False) 
         config=(*derived, *explicit),
         deletion_policy=topic.deletion_policy,
         drift_policy=topic.drift_policy,
-        internal=internal,
+        internal=bool(internal),
     )

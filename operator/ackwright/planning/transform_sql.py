@@ -67,7 +67,10 @@ _CLAUSES: Mapping[str, tuple[str, str]] = {
     "limit": ("LIMIT", "LIMIT"),
     "offset": ("OFFSET", "OFFSET"),
 }
-_ONE_RECORD = "transform each record on its own: SELECT, WHERE, explode"
+_ONE_RECORD = "transform each record on its own (SELECT, WHERE, explode), or declare spec.state"
+# What a stateful pipeline takes, beside aggregate functions.
+_KEEPS_STATE = ("GROUP BY", "DISTINCT")
+_AGGREGATE = "the aggregate function "
 
 
 @dataclass(frozen=True)
@@ -83,10 +86,11 @@ class Judgement:
     unread: TextProblem | None = None
 
 
-def judge(sql: str, view: Mapping[str, str] | None) -> Judgement:
+def judge(sql: str, view: Mapping[str, str] | None, *, stateful: bool = False) -> Judgement:
     """What Spark and the job certainly refuse in a query, and the columns of its output.
 
-    view: the columns of the view `source` with their types, "" if not known. None: the columns are not known.
+    stateful: whether the query may group and drop duplicates. view: the columns of the view `source` with their types,
+    "" if not known. None: the columns are not known.
     """
     try:
         tokens = tokenize(sql)
@@ -109,7 +113,7 @@ def judge(sql: str, view: Mapping[str, str] | None) -> Judgement:
         return _unread(start, "it is nested too deeply", start)
     except Exception:  # sqlglot raises others for some texts, for instance of a function with too few arguments
         return _unread(start, "its syntax is not known here", start)
-    return _of_trees(trees, tokens, view)
+    return _of_trees(trees, tokens, view, stateful=stateful)
 
 
 def _refused(problems: Iterator[TextProblem], start: int, token: Token | None = None) -> Judgement:
@@ -127,7 +131,9 @@ def _unread(offset: int, why: str, start: int = 0) -> Judgement:
     return Judgement(start=start, unread=problem)
 
 
-def _of_trees(trees: list[exp.Expr], tokens: list[Token], view: Mapping[str, str] | None) -> Judgement:
+def _of_trees(
+    trees: list[exp.Expr], tokens: list[Token], view: Mapping[str, str] | None, *, stateful: bool
+) -> Judgement:
     start = tokens[0].start
     if len(trees) != 1:
         second = next((b for a, b in pairwise(tokens) if a.token_type is TokenType.SEMICOLON), None)
@@ -142,7 +148,7 @@ def _of_trees(trees: list[exp.Expr], tokens: list[Token], view: Mapping[str, str
         *_empty_column(tokens),
         *_tables(tree, start),
         *_methods_of_the_jvm(tree, tokens),
-        *_stateful(tree, tokens),
+        *(_not_built(tree, tokens) if stateful else _stateful(tree, tokens)),
     )
     if structure:
         return Judgement(tuple(dict.fromkeys(structure))[:MAX_PROBLEMS], start=start)
@@ -283,6 +289,25 @@ def _stateful(tree: exp.Expr, tokens: list[Token]) -> Iterator[TextProblem]:
             yield TextProblem(offset, problem, _ONE_RECORD, Reason.NOT_STATELESS)
 
 
+def _not_built(tree: exp.Expr, tokens: list[Token]) -> Iterator[TextProblem]:
+    """What a stateful pipeline cannot have, or lacks."""
+    written = {token.start: token for token in tokens}
+    used = [construct for node in tree.walk() for construct in _constructs(node, tokens, written)]
+    for construct, offset in used:
+        if construct not in _KEEPS_STATE and not construct.startswith(_AGGREGATE):
+            yield _invalid(
+                offset,
+                f"uses {construct}, which is not built for stateful pipelines",
+                "use GROUP BY, DISTINCT, and what treats each record on its own",
+            )
+    names = [construct for construct, _ in used]
+    aggregates = [offset for construct, offset in used if construct.startswith(_AGGREGATE)]
+    if aggregates and "GROUP BY" not in names:
+        yield _invalid(aggregates[0], "aggregates all records in one group", "add GROUP BY")
+    elif not any(name in _KEEPS_STATE for name in names):
+        yield _invalid(tokens[0].start, "keeps no state, although spec.state is set", "add GROUP BY, or remove state")
+
+
 def _constructs(node: exp.Expr, tokens: list[Token], written: Mapping[int, Token]) -> Iterator[tuple[str, int]]:
     """The names of what one node does to several records, each with its offset. written: the tokens by offset."""
     if isinstance(node, exp.Query):
@@ -300,7 +325,7 @@ def _constructs(node: exp.Expr, tokens: list[Token], written: Mapping[int, Token
     elif isinstance(node, exp.Func) and not isinstance(node.find_ancestor(exp.Window, exp.Query), exp.Window):
         name = written.get(offset_of(node) or 0)
         if name is not None and name.text.lower() in _AGGREGATES:
-            yield f"the aggregate function {name.text}", name.start
+            yield f"{_AGGREGATE}{name.text}", name.start
     for kind, (construct, word) in _NODES.items():
         if isinstance(node, kind):
             yield construct, _keyword(tokens, word)

@@ -15,6 +15,8 @@ from ackwright.api.checks import Broken, Cel, Validation, literal
 from ackwright.api.spec import DeliveryPipeline
 from ackwright.errors import Violation
 from ackwright.formats import WITH_REGISTRY, can_be_malformed, needs_registry
+from ackwright.planning import state
+from ackwright.planning.pod_validation import POD_VALIDATIONS
 from ackwright.planning.topic_validation import TOPIC_VALIDATIONS
 from ackwright.planning.topics import CLEANUP, COMPACT, is_compacted
 from ackwright.sinks.base import Sink, SinkContext
@@ -45,6 +47,8 @@ def validations(sinks: type[SinkSpec] = SinkSpec) -> tuple[Validation[DeliveryPi
         *TOPIC_VALIDATIONS,
         *(_of_sink(sink, validation) for sink in sinks.kinds().values() for validation in sink.validations()),
         *_VALIDATIONS,
+        *state.validations(sinks),
+        *POD_VALIDATIONS,
         _standby_outside_kafka(sinks),
         _without_registry(sinks),
         *_dead_letters(sinks),

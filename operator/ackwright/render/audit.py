@@ -23,8 +23,11 @@ def audit_job(driver: Mapping[str, Any], name: str, routes: Iterable[str] = ()) 
     meta, template = driver["metadata"], driver["spec"]["template"]["spec"]
     container = template["containers"][0]
     jobspec = container["args"][container["args"].index("--jobspec") + 1]
-    container_fields = ("image", "imagePullPolicy", "resources", "securityContext")
-    pod_fields = ("imagePullSecrets", "securityContext", "serviceAccountName")
+    container_fields = ("image", "imagePullPolicy", "env", "envFrom", "resources", "securityContext")
+    pod_fields = (
+        *("imagePullSecrets", "securityContext", "serviceAccountName"),
+        *("nodeSelector", "tolerations", "priorityClassName"),
+    )
     # Without managed-by, so that the operator's caches ignore the Job.
     labels = {k: v for k, v in meta["labels"].items() if "managed-by" not in k} | {ROLE_LABEL: "audit"}
     volumes = [v for v in template["volumes"] if "persistentVolumeClaim" not in v]  # the driver uses the claim

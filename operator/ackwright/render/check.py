@@ -17,8 +17,14 @@ from ackwright.settings import OperatorSettings
 
 CHECK_ROLE = "check"
 EDIT_LABEL = "ackwright.io/edit"  # the hash of the spec that is checked
-_CONTAINER_FIELDS = ("image", "imagePullPolicy", "resources", "securityContext", "terminationMessagePolicy")
-_POD_FIELDS = ("imagePullSecrets", "securityContext", "serviceAccountName", "tolerations")
+_CONTAINER_FIELDS = (
+    *("image", "imagePullPolicy", "env", "envFrom"),
+    *("resources", "securityContext", "terminationMessagePolicy"),
+)
+_POD_FIELDS = (
+    *("imagePullSecrets", "securityContext", "serviceAccountName"),
+    *("nodeSelector", "tolerations", "priorityClassName"),
+)
 
 
 def check_objects(

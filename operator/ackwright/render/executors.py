@@ -6,12 +6,14 @@ import json
 
 from ackwright.api.spec import DeliveryPipeline
 from ackwright.render.access import driver_account
-from ackwright.render.names import labels, selector
+from ackwright.render.names import Object, labels, selector
+from ackwright.render.pod_templates import merged
 from ackwright.render.pods import (
     container_security,
     leaves_lost_nodes,
     overhead_mib,
     pod_security,
+    pull_policy,
     pull_secrets,
     scratch,
     secret_volumes,
@@ -27,14 +29,14 @@ def template(pipeline: DeliveryPipeline, settings: OperatorSettings) -> str:
     name = pipeline.metadata.name
     volumes, mounts = secret_volumes(pipeline)
     scratch_volumes, scratch_mounts = scratch()
-    pod = {
+    pod: Object = {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {"labels": labels(name, "executor")},
         "spec": {
             "automountServiceAccountToken": False,
             "enableServiceLinks": False,
-            **pull_secrets(settings),  # Spark adds to these and removes none
+            **pull_secrets(pipeline, settings),  # Spark adds to these and removes none
             "securityContext": pod_security(),
             "tolerations": leaves_lost_nodes(settings),
             "topologySpreadConstraints": [
@@ -56,6 +58,7 @@ def template(pipeline: DeliveryPipeline, settings: OperatorSettings) -> str:
             "volumes": [*scratch_volumes, *volumes],
         },
     }
+    pod = merged(pod, pipeline.spec.spark.executor.pod_template, selector(name, "executor"))
     return json.dumps(pod, sort_keys=True, indent=1) + "\n"  # JSON is YAML
 
 
@@ -68,7 +71,7 @@ def spark_settings(pipeline: DeliveryPipeline, settings: OperatorSettings, *, te
     derived = {
         "spark.kubernetes.namespace": pipeline.metadata.namespace,
         "spark.kubernetes.container.image": image(pipeline, settings),
-        "spark.kubernetes.container.image.pullPolicy": settings.image_pull_policy,
+        "spark.kubernetes.container.image.pullPolicy": pull_policy(pipeline, settings),
         "spark.kubernetes.executor.podTemplateFile": template_file,
         "spark.kubernetes.executor.podTemplateContainerName": _CONTAINER,
         "spark.kubernetes.executor.disableConfigMap": "true",

@@ -54,7 +54,7 @@ def jobspec(
         transform=plan.transform,
         sink=_sink(plan, secrets),
         slots=threads(master) or plan.slots,
-        state=None,
+        state=replace(plan.state, checkpoint=checkpoint or "") if plan.state else None,
         producer=values(plan.producer),
         positions_consumer=values(plan.positions_consumer),
         topic_consumer=values(plan.topic_consumer),

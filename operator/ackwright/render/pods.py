@@ -77,13 +77,17 @@ def scratch() -> tuple[list[Object], list[Object]]:
     return volumes, [{"name": "tmp", "mountPath": "/tmp"}, {"name": "shm", "mountPath": "/dev/shm"}]  # noqa: S108
 
 
-def pull_secrets(settings: OperatorSettings) -> Object:
+def pull_secrets(pipeline: DeliveryPipeline, settings: OperatorSettings) -> Object:
     """The pod's field imagePullSecrets. It is absent without any, because any change of the pod restarts the driver."""
-    return (
-        {"imagePullSecrets": [{"name": name} for name in settings.image_pull_secrets]}
-        if settings.image_pull_secrets
-        else {}
-    )
+    own = (secret.name for secret in pipeline.spec.spark.image_pull_secrets)
+    # Server-side apply refuses a pod that names one twice.
+    names = dict.fromkeys((*settings.image_pull_secrets, *own))
+    return {"imagePullSecrets": [{"name": name} for name in names]} if names else {}
+
+
+def pull_policy(pipeline: DeliveryPipeline, settings: OperatorSettings) -> str:
+    """When the image of driver and executors is pulled."""
+    return pipeline.spec.spark.image_pull_policy or settings.image_pull_policy
 
 
 def leaves_lost_nodes(settings: OperatorSettings) -> list[Object]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ackwright.api import pod_values
 from ackwright.api.quantities import canonical, memory_mib
 from ackwright.api.spec import DeliveryPipeline, Volume
 from ackwright.planning.guarantees import Setting
@@ -14,12 +15,14 @@ from ackwright.render.access import access, driver_account
 from ackwright.render.executors import TEMPLATE_KEY, image, spark_settings, template
 from ackwright.render.jobspec import jobspec
 from ackwright.render.names import Object, digest, labels, owned, selector
+from ackwright.render.pod_templates import merged
 from ackwright.render.pods import (
     SECRETS,
     container_security,
     driver_overhead_mib,
     leaves_lost_nodes,
     pod_security,
+    pull_policy,
     pull_secrets,
     scratch,
     secret_volumes,
@@ -27,7 +30,7 @@ from ackwright.render.pods import (
 from ackwright.settings import OperatorSettings
 from ackwright_stream.jobspec import to_json
 
-PROGRESS_PORT = 8090
+PROGRESS_PORT = pod_values.PROGRESS_PORT
 _CONFIG = "/etc/ackwright/job"
 _CHECKPOINT = "/var/lib/ackwright/checkpoint"
 _MASTER = "k8s://https://kubernetes.default.svc"
@@ -92,7 +95,7 @@ def job_config(pipeline: DeliveryPipeline, plan: DeliveryPlan, uid: str, setting
     configuration that its pod was created with."""
     job = jobspec(
         plan,
-        master=_MASTER,
+        master=f"local[{plan.slots}]" if plan.state else _MASTER,
         identity=uid,
         secrets=SECRETS,
         progress_host="0.0.0.0",  # noqa: S104 (the pod's own network)
@@ -231,7 +234,7 @@ def _pod(pipeline: DeliveryPipeline, settings: OperatorSettings, config: str) ->
     container = {
         "name": "driver",
         "image": image(pipeline, settings),
-        "imagePullPolicy": settings.image_pull_policy,
+        "imagePullPolicy": pull_policy(pipeline, settings),
         "args": [
             "driver",
             *("--jobspec", f"{_CONFIG}/{_JOB_KEY}"),
@@ -256,7 +259,7 @@ def _pod(pipeline: DeliveryPipeline, settings: OperatorSettings, config: str) ->
         "securityContext": container_security(),
         "volumeMounts": [{"name": "job", "mountPath": _CONFIG, "readOnly": True}, *scratch_mounts, *mounts],
     }
-    return {
+    pod: Object = {
         "metadata": {
             "labels": labels(pipeline.metadata.name, "driver"),
             "annotations": {
@@ -269,7 +272,7 @@ def _pod(pipeline: DeliveryPipeline, settings: OperatorSettings, config: str) ->
             "serviceAccountName": driver_account(pipeline),
             "automountServiceAccountToken": True,
             "enableServiceLinks": False,
-            **pull_secrets(settings),
+            **pull_secrets(pipeline, settings),
             "securityContext": pod_security(),
             "terminationGracePeriodSeconds": settings.drain,
             "tolerations": leaves_lost_nodes(settings),
@@ -278,6 +281,7 @@ def _pod(pipeline: DeliveryPipeline, settings: OperatorSettings, config: str) ->
             "volumes": [{"name": "job", "configMap": {"name": config}}, *scratch_volumes, *volumes],
         },
     }
+    return merged(pod, driver.pod_template, selector(pipeline.metadata.name, "driver"))
 
 
 def _on_two_nodes(pipeline: DeliveryPipeline) -> Object:

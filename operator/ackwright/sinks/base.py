@@ -151,6 +151,8 @@ class Sink(Model, ABC):
     # Whether rows and positions are in a Kafka cluster, and not in a store of the sink's own.
     IN_KAFKA: ClassVar[bool] = False
     KEYED_DEAD_LETTERS: ClassVar[bool] = False  # as DeadLetters.keyed
+    # Whether stateful pipelines can have it: its transactions take decisions.
+    TAKES_DECISIONS: ClassVar[bool] = False
     CLUSTER_PATH: ClassVar[str] = ""  # of the fields of `cluster`; only for a sink that may have one
 
     @classmethod
@@ -213,6 +215,14 @@ class Sink(Model, ABC):
     def to_job(self, group: str) -> JobSink:
         """Its part of the jobspec. group: as for `needs`."""
 
+    def with_decisions(self, job: JobSink) -> JobSink:
+        """Its part of the jobspec for a stateful pipeline. job: that of a stateless one."""
+        return job
+
+    def decision_needs(self) -> tuple[Need, ...]:
+        """The further permissions in Kafka that the job of a stateful pipeline needs."""
+        return ()
+
     def sections(self, group: str) -> tuple[Section, ...]:
         """Every group of settings in its part of the jobspec. group: as for `needs`."""
         return ()
@@ -250,18 +260,19 @@ class Sink(Model, ABC):
         """What the summary of a plan says of the output, if it is not in Kafka."""
         return None
 
-    def plan(self, guarantee: Guarantee, group: str, largest_message: int) -> SinkPlan:
+    def plan(self, guarantee: Guarantee, group: str, largest_message: int, *, stateful: bool = False) -> SinkPlan:
         """What it adds to the plan under a guarantee. group: as for `needs`. largest_message: as for `settings`."""
         settings = self.settings(guarantee, largest_message)
+        job = self.to_job(group)
         return SinkPlan(
-            job=self.to_job(group),
+            job=self.with_decisions(job) if stateful else job,
             data=self.data(),
             settings=settings,
             options_title=self.OPTIONS_TITLE,
             link=self.link(guarantee, settings),
             topics=self.topics(),
             routed=self.routed,
-            needs=self.needs(group),
+            needs=(*self.needs(group), *(self.decision_needs() if stateful else ())),
             dead_letters=self.dead_letters(),
             sections=self.sections(group),
             secrets=self.secrets(),
@@ -291,3 +302,4 @@ class SinkContext(Generic[S]):
     source_topics: tuple[str, ...]
     # Of spec.topics: the number of partitions by name.
     declared_partitions: Mapping[str, int]
+    stateful: bool = False  # whether the pipeline has spec.state

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import Field
@@ -15,7 +16,7 @@ from ackwright.api.topic_names import not_reserved
 from ackwright.formats import WITH_REGISTRY, needs_registry, schema_is_json, subject_of, writes_columns
 from ackwright.planning.acls import Kind, Need, Operation, Resource
 from ackwright.planning.guarantees import TERMS, Acks, Setting, Settings, replaced
-from ackwright.sinks import kafka_dead_letters, kafka_positions
+from ackwright.sinks import kafka_dead_letters, kafka_positions, kafka_state
 from ackwright.sinks.base import (
     DeadLetters,
     Link,
@@ -41,6 +42,7 @@ class KafkaSink(Sink):
 
     OPTIONS_TITLE = "Spark's Kafka sink (Java)"
     IN_KAFKA = True
+    TAKES_DECISIONS = True
     CLUSTER_PATH = _PATH
 
     topic: Annotated[
@@ -165,6 +167,14 @@ class KafkaSink(Sink):
             cluster=None,  # its connection depends on the place; see cluster()
             dead_letters=self.dead_letter.to_job() if self.dead_letter else None,
         )
+
+    def with_decisions(self, job: jobspec.SinkSpec) -> jobspec.KafkaSink:
+        if not isinstance(job, jobspec.KafkaSink):
+            raise TypeError(f"no part of a jobspec of this sink: {job}")
+        return replace(job, positions=kafka_positions.with_decisions(job.positions))
+
+    def decision_needs(self) -> tuple[Need, ...]:
+        return kafka_positions.decision_needs()
 
     def output_problems(self, columns: Sequence[OutputColumn]) -> Iterator[OutputProblem]:
         return _output_problems(columns, self.format, has_topic=self.topic is not None)
@@ -404,6 +414,7 @@ _VALIDATIONS: tuple[Validation[SinkContext[KafkaSink]], ...] = (
     ),
     *not_reserved((f"{_PATH}.topic",), (f"{_PATH}.topic",), _topic_names),
     *kafka_dead_letters.VALIDATIONS,
+    *kafka_state.VALIDATIONS,
     Validation(
         "needs partitions of the sink's topic ≥ partitions of each source topic",
         "give the sink's topic more",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from ackwright.api.topic_names import LANES_TOPIC, MARKER_PREFIX
+from dataclasses import replace
+
+from ackwright.api.topic_names import DECISIONS_TOPIC, LANES_TOPIC, MARKER_PREFIX
 from ackwright.planning.acls import Kind, Need, Operation, Resource
 from ackwright.planning.guarantees import POSITIONS_PRODUCER, Setting, Settings, values
 from ackwright.sinks.base import Section
@@ -37,6 +39,17 @@ def to_job(group: str, *, own_cluster: bool = False) -> KafkaPositions:
         marker_prefix=MARKER_PREFIX if own_cluster else "",
         lag_consumer=values(_lag_consumer(group)) if own_cluster else {},
     )
+
+
+def with_decisions(positions: KafkaPositions) -> KafkaPositions:
+    """The same for a stateful pipeline."""
+    return replace(positions, decisions_topic=DECISIONS_TOPIC)
+
+
+def decision_needs() -> tuple[Need, ...]:
+    """The permissions that the job needs for its decisions."""
+    operations = (Operation.READ, Operation.WRITE, Operation.DESCRIBE)
+    return (Need(Resource(Kind.TOPIC, DECISIONS_TOPIC), operations, "records the decision of each batch"),)
 
 
 def sections(group: str, *, own_cluster: bool) -> tuple[Section, ...]:

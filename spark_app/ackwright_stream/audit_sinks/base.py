@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from pyspark.sql import DataFrame
 
@@ -24,6 +24,8 @@ class Output:
     records: DataFrame  # with the columns of the sink
     source: Sequence[Lane]  # all lanes
     lanes: Sequence[int]  # of each Spark partition, the number of its lane in `source`
+    ordered: bool = True  # whether its rows are in the order of the source
+    last_of_key: bool = False  # whether only the last record of each key in the sink is compared with it
 
 
 class SinkReader(Protocol):
@@ -68,4 +70,13 @@ class SinkReader(Protocol):
         be judged so far. counted: how many source records `required` comes from, as another client counts them; if
         Spark has read another number, the sink's other content cannot be judged.
         """
+        ...
+
+
+@runtime_checkable
+class DecidingReader(SinkReader, Protocol):
+    """Reads a sink that stateful pipelines can have."""
+
+    def decisions(self) -> Sequence[str]:
+        """The decisions of the pipeline that the store still has, oldest first."""
         ...

@@ -22,7 +22,7 @@ class Step:
     @property
     def name(self) -> str:
         """The simple name of the node's class, such as Project."""
-        return _class_name(self.java)
+        return class_name(self.java)
 
     @property
     def inputs(self) -> int:
@@ -32,13 +32,18 @@ class Step:
     def has_subquery(self) -> bool:
         return int(self.java.subqueries().size()) > 0
 
+    @property
+    def in_one_group(self) -> bool:
+        """Whether an Aggregate has no grouping."""
+        return self.name == "Aggregate" and int(self.java.groupingExpressions().size()) == 0
+
     def expressions(self) -> Iterator[Expression]:
         """All expressions of the node, nested ones included."""
-        remaining = _elements(self.java.expressions())
+        remaining = elements(self.java.expressions())
         while remaining:
             expression = remaining.pop()
             yield Expression(expression)
-            remaining.extend(_elements(expression.children()))
+            remaining.extend(elements(expression.children()))
 
 
 @dataclass(frozen=True)
@@ -50,7 +55,7 @@ class Expression:
     @property
     def name(self) -> str:
         """The simple name of the expression's class, such as CurrentTimestamp."""
-        return _class_name(self.java)
+        return class_name(self.java)
 
     @property
     def deterministic(self) -> bool:
@@ -59,7 +64,7 @@ class Expression:
 
 def steps(frame: DataFrame) -> Iterator[Step]:
     """The steps of a frame, a step before its inputs; those that read the source are last on their branch."""
-    return (Step(node) for node in _nodes(frame._jdf.queryExecution().analyzed()))
+    return (Step(node) for node in nodes(frame._jdf.queryExecution().analyzed()))
 
 
 def command_name(spark: SparkSession, sql: str) -> str | None:
@@ -69,27 +74,30 @@ def command_name(spark: SparkSession, sql: str) -> str | None:
     """
     plan = spark._jsparkSession.sessionState().sqlParser().parsePlan(sql)
     gateway = spark.sparkContext._gateway
-    return _class_name(plan) if any(is_instance_of(gateway, plan, name) for name in _NOT_QUERIES) else None
+    return class_name(plan) if any(is_instance_of(gateway, plan, name) for name in _NOT_QUERIES) else None
 
 
 def uses_source_column(frame: DataFrame, column: str) -> bool:
     """Whether a stateless frame uses a column of its source, after Spark's optimizer has removed unused columns."""
     optimizer = frame.sparkSession._jsparkSession.sessionState().optimizer()
     # Stateless, so the plan is one branch and the source is its last node.
-    *plan, source = _nodes(optimizer.execute(frame._jdf.queryExecution().analyzed()))
-    attributes = [attribute for attribute in _elements(source.output()) if attribute.name() == column]
+    *plan, source = nodes(optimizer.execute(frame._jdf.queryExecution().analyzed()))
+    attributes = [attribute for attribute in elements(source.output()) if attribute.name() == column]
     return any(node.references().contains(attribute) for attribute in attributes for node in plan)
 
 
-def _class_name(node: Any) -> str:
+def class_name(node: Any) -> str:
+    """The simple name of the class of a node or an expression."""
     return str(node.getClass().getSimpleName())
 
 
-def _elements(sequence: Any) -> list[Any]:
+def elements(sequence: Any) -> list[Any]:
+    """Those of a Scala sequence."""
     return [sequence.apply(i) for i in range(sequence.size())]
 
 
-def _nodes(plan: Any) -> Iterator[Any]:
+def nodes(plan: Any) -> Iterator[Any]:
+    """All nodes of a logical plan, a node before its children."""
     yield plan
-    for child in _elements(plan.children()):
-        yield from _nodes(child)
+    for child in elements(plan.children()):
+        yield from nodes(child)

@@ -146,7 +146,7 @@ def test_every_violation_is_reported_at_once() -> None:
         ("spec.bootstrapServers", "a:1", "it belongs below spec.kafka"),
         ("spec.zzz", 1, "remove it; known here: guarantee"),
         ("spec.source.minPartitions", 8, "split the batch of one partition"),
-        ("spec.stateful", True, "stateful transforms are not built yet"),
+        ("spec.stateful", True, "declare spec.state"),
         ("spec.sink.kafka.acks", 1, 'put it in quotes: "1"'),
         ("spec.suspend", "yes", "must be true or false"),
         ("spec.tolerate.brokerFailures", -1, "must be at least 0"),

@@ -7,11 +7,15 @@ import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from urllib.parse import parse_qsl, urlsplit
 
 import pytest
+from urllib3 import Retry
+from urllib3.exceptions import ProtocolError, ReadTimeoutError
 
+from ackwright.clients import kubernetes as kubernetes_client
+from ackwright.clients.fence import Fence, Fenced
 from ackwright.clients.kubernetes import ApiError, Kubernetes, compact, connect, path
 from ackwright.errors import AckwrightError
 from ackwright_stream.jobspec import Reason
@@ -367,3 +371,41 @@ def test_an_answer_of_a_pod_that_is_too_long_too_late_or_broken_is_an_error(
     server.body, server.breaks = b"anything", breaks
     with pytest.raises(ApiError, match=r"/proxy/progress"):
         kubernetes.through_pod("ops", "p-0", 4040, "progress", seconds=seconds, limit=limit)
+
+
+def test_a_fenced_connection_reads_and_writes_only_while_the_fence_is_open(
+    server: Server, kubernetes: Kubernetes
+) -> None:
+    fence = Fence(6.0, 11.0, lambda: 100.0)
+    fenced = kubernetes.fenced(fence.write)
+    assert fenced.get("v1", "ConfigMap", "ops", "c") == OBJECT
+    writes: tuple[Callable[[], object], ...] = (
+        lambda: fenced.apply(OBJECT),
+        lambda: fenced.create(OBJECT),
+        lambda: fenced.merge("v1", "ConfigMap", "ops", "c", {}),
+        lambda: fenced.put_status(OBJECT),
+        lambda: fenced.delete("v1", "ConfigMap", "ops", "c"),
+    )
+    for write in writes:
+        server.requests.clear()
+        with pytest.raises(Fenced):
+            write()
+        assert server.requests == []
+    fence.extend(100.0)
+    for write in writes:
+        server.requests.clear()
+        write()
+        ((_, url, _, _),) = server.requests
+        assert dict(parse_qsl(urlsplit(url).query))["timeout"] == "7.950s", "what is left of 11 s after connecting"
+
+
+def test_a_call_that_timed_out_is_not_repeated() -> None:
+    """A second attempt would last as long again, and might come after the time that the fence gives to a write."""
+    retries = connect_retries()
+    with pytest.raises(ReadTimeoutError):
+        retries.increment("PUT", "/", error=ReadTimeoutError(cast(Any, None), "/", "timed out"))
+    assert retries.increment("PUT", "/", error=ProtocolError("closed")).total == 0, "the control"
+
+
+def connect_retries() -> Retry:
+    return kubernetes_client._Once(1, respect_retry_after_header=False)

@@ -12,7 +12,7 @@ from ackwright_stream.jobspec import Reason
 
 
 def test_a_broker_that_never_answers_the_tls_handshake_is_unreachable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reassignments, "_MARGIN_S", 0.3)
+    monkeypatch.setattr(reassignments, "MARGIN_S", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as silent:  # the kernel accepts; nobody answers
         settings = {
             "bootstrap.servers": f"127.0.0.1:{silent.getsockname()[1]}",

@@ -105,6 +105,32 @@ def test_the_cluster_of_a_sink_counts_too() -> None:
     assert refused.startswith("spec.sink.kafka.bootstrapServers = 'evil:9092'")
 
 
+def test_only_allowed_fields_of_pods_can_be_set() -> None:
+    of = resource()
+    template = {"nodeSelector": {"pool": "a"}, "sidecars": [{"name": "s", "image": "x"}]}
+    of["spec"]["spark"] = {"executor": {"podTemplate": template}}
+    assert refusal(of) is None, "without a list all"
+    platform = policy(OperatorSettings(allowed_pod_fields=("nodeSelector", "labels")))
+    refused = refusal(of, platform)
+    assert refused == (
+        "spec.spark.executor.podTemplate.sidecars = 'set': is not among the fields that the platform allows: labels, "
+        "nodeSelector; remove it, or ask the platform's administrators (ALLOWED_POD_FIELDS)"
+    )
+    none = refusal(of, policy(OperatorSettings(allowed_pod_fields=("none",))))
+    assert none is not None
+    assert none.count("is not among the fields") == 2
+
+
+def test_only_allowed_priority_classes_can_be_named() -> None:
+    of = resource()
+    of["spec"]["spark"] = {"driver": {"podTemplate": {"priorityClassName": "urgent"}}}
+    assert refusal(of) is None
+    assert refusal(of, policy(OperatorSettings(allowed_priority_classes=("urgent",)))) is None
+    refused = refusal(of, policy(OperatorSettings(allowed_priority_classes=("jobs",))))
+    assert refused is not None
+    assert refused.startswith("spec.spark.driver.podTemplate.priorityClassName = 'urgent': is not among those")
+
+
 def test_an_older_pipeline_with_a_refused_group_does_not_own_it() -> None:
     squatter = resource("squatter", group="ops.p", namespace="hostile")
     victim = resource("p", created=5)

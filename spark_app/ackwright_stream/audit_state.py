@@ -1,0 +1,305 @@
+"""What the audit computes again of a stateful pipeline: the output of its state, from the batches that were decided.
+
+The transform runs once, as a batch, over the records that counted: those that were not late when their batch was
+evaluated, and in append mode only those of windows that have ended. What was late follows from the recorded ranges and
+watermarks. The result is compared
+
+    append             with all records of the sink
+    update             with the last record of each key; the number of all records is that of the decisions
+    dropDuplicates     with all records; if another record of the same key may have been chosen, with the candidates
+
+The code that evaluates batches, and the one that decides them, is not used here.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from ackwright_stream import transform
+from ackwright_stream.audit_decisions import History
+from ackwright_stream.audit_kafka import Lane
+from ackwright_stream.audit_limits import Doubt
+from ackwright_stream.audit_report import Comparison
+from ackwright_stream.audit_sinks.base import DecidingReader, Output, SinkReader
+from ackwright_stream.errors import JobError
+from ackwright_stream.jobspec import JobSpec, Reason
+from ackwright_stream.spark_internals.state_steps import (
+    StateKey,
+    StateStep,
+    state_steps,
+    window_size,
+    without_deduplication,
+)
+
+_TRIES = 20  # to read the sink between two batches
+_PAUSE_S = 0.3
+_MS = 1_000  # microseconds
+_OUTPUT = (("the output", 0),)  # in place of source partitions: a record of the output is of no single one
+
+
+@dataclass(frozen=True)
+class Moment:
+    """A moment between two batches, at which the content of the sink is fixed."""
+
+    history: History
+    positions: Mapping[Lane, int]
+    doubts: tuple[Doubt, ...]
+    notes: tuple[str, ...]
+
+
+def fix_moment(job: JobSpec, sink: DecidingReader, empty: Output, lanes: Collection[Lane]) -> Moment | None:
+    """Fixes the sink's content between two batches; None if no batch was decided yet.
+
+    empty: the output of no records. Raises JobError: STATE_LOST if positions and last decision are not of the same
+    batch, UNEXPECTED if batches are decided faster than they are read.
+    """
+    starts = sink.lane_starts()
+    for _ in range(_TRIES):
+        before = sink.decisions()
+        positions = sink.positions(lanes)
+        doubts, notes = sink.fix_content(empty, starts)
+        if sink.decisions() == before:
+            history = History.of_texts(before)
+            if history is None:
+                return None
+            _require_same(history, positions)
+            return Moment(history, history.last.end, tuple(doubts), tuple(notes))
+        time.sleep(_PAUSE_S)
+    raise JobError(
+        Reason.UNEXPECTED,
+        f"the pipeline {job.name} has decided a batch during each of {_TRIES} reads of its output; lengthen "
+        "trigger.interval, or suspend it for the audit",
+    )
+
+
+def _require_same(history: History, positions: Mapping[Lane, int | None]) -> None:
+    for (topic, partition), offset in history.last.end.items():
+        if positions.get((topic, partition)) != offset:
+            raise JobError(
+                Reason.STATE_LOST,
+                f"the position of {topic}-{partition} is {positions.get((topic, partition))}, and the last decision, "
+                f"of batch {history.last.number}, has {offset}: one of them was moved or lost; restore the positions",
+            )
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How a transform keeps its state."""
+
+    step: StateStep | None
+    timed: StateKey | None  # the key that the watermark ends; None: state stays forever
+    unjudged: str | None  # why its output cannot be computed again; None: it can
+
+
+def shape_of(job: JobSpec, stream: DataFrame) -> Shape:
+    """The shape of the transform. stream: its output of a stream."""
+    steps = state_steps(stream)
+    if len(steps) != 1:
+        return Shape(None, None, f"the transform keeps state in {len(steps)} steps")
+    [step] = steps
+    timed = [key for key in step.keys if key.timed]
+    watermark = job.state is not None and job.state.event_time is not None
+    return Shape(step, timed[0] if timed else None, _unjudged(step, timed, watermark=watermark))
+
+
+def _unjudged(step: StateStep, timed: Sequence[StateKey], *, watermark: bool) -> str | None:
+    if step.kind == "DeduplicateWithinWatermark":
+        return "dropDuplicatesWithinWatermark keeps a record again once its state has ended"
+    if step.rounds:
+        return "sums of fractions depend on the order of the records"
+    if timed and not watermark:
+        return "the transform sets its watermark itself; declare source.eventTime instead"
+    if len(timed) > 1:
+        return "the transform groups by several event times"
+    if any(key.session for key in timed):
+        return "session windows are not built in the audit"
+    if any(key.window for key in timed) and step.overlapping:
+        return "windows that overlap are not built in the audit"
+    if step.kind != "Aggregate" and watermark and not timed:
+        return "duplicates are dropped by columns without the event time, although there is a watermark"
+    return None
+
+
+def compare(
+    spark: SparkSession,
+    job: JobSpec,
+    sink: SinkReader,
+    moment: Moment,
+    *,
+    records: DataFrame,
+    shape: Shape,
+    doubts: Sequence[Doubt],
+    counted: int,
+) -> tuple[Comparison, list[Doubt], list[str]]:
+    """The comparison, with what else cannot be judged, and notes.
+
+    records: the view `source` over all records that the state has counted. doubts: what cannot be judged so far.
+    counted: as SinkReader.compare() takes it.
+    """
+    history = moment.history
+    late, unjudged = _limits(history, shape, doubts)
+    counting = records
+    if shape.timed and shape.step and not unjudged:
+        counting = _counting(spark, job, records, shape.timed, history)
+    output = transform.run_transform(spark, counting, job.transform, job.state)
+    if not unjudged and not transform.is_deterministic(output):
+        unjudged = [Doubt("the transform is not deterministic (rand(), first(), now() and the like)")]
+    last_of_key = job.state is not None and job.state.output_mode == "update" and _aggregates(shape)
+    required = _required(sink.to_sink_columns(output), last_of_key=last_of_key)
+    if last_of_key and not unjudged and (key := _shared_key(required.records)) is not None:
+        unjudged = [Doubt(f"several groups have the key {key}, so that no record is known to be the last of its group")]
+    comparison = sink.compare(required, None, [*doubts, *moment.doubts], counted)
+    more = [*late, *unjudged]
+    if unjudged:
+        return comparison.not_judged(), more, []
+    differs = comparison.lost or comparison.unexpected or comparison.duplicated
+    if late:
+        comparison = comparison.without_surplus()
+        if not _aggregates(shape) and comparison.lost:
+            return comparison.not_judged(), more, []
+    if last_of_key and history.is_complete and not any(d.topics for d in moment.doubts):
+        comparison = _with_number(comparison, history.records)
+    if not _aggregates(shape) and differs and not late:
+        comparison, chosen = _with_candidates(spark, sink, comparison, output=output, doubts=doubts, counted=counted)
+        more += chosen
+    comparison = replace(
+        comparison,
+        lost=comparison.lost + history.skipped(),
+        duplicated=comparison.duplicated + history.repeated(),
+    )
+    return comparison, more, _notes(comparison)
+
+
+def _limits(history: History, shape: Shape, doubts: Sequence[Doubt]) -> tuple[list[Doubt], list[Doubt]]:
+    """Doubts about old windows, and about the output as a whole."""
+    if shape.unjudged:
+        return [], [Doubt(f"{shape.unjudged}; the audit does not judge the output")]
+    if any(doubt.lanes for doubt in doubts):
+        return [], [Doubt("the state has counted records that are gone from the source; the audit does not judge it")]
+    if shape.timed is None or history.is_complete:
+        return [], []
+    first = history.batches[0]
+    reason = (
+        f"decisions before batch {first.number} are compacted; the audit does not judge windows that ended before "
+        f"{first.late_before / 1000:.0f} seconds since 1970, because it is not known which of their records were late"
+    )
+    return [Doubt(reason)], []
+
+
+def _aggregates(shape: Shape) -> bool:
+    return shape.step is not None and shape.step.kind == "Aggregate"
+
+
+def _required(records: DataFrame, *, last_of_key: bool) -> Output:
+    if "topic" not in records.columns:
+        raise JobError(Reason.UNEXPECTED, "the sink has no column topic; report this")
+    return Output(records, _OUTPUT, [0] * records.rdd.getNumPartitions(), ordered=False, last_of_key=last_of_key)
+
+
+def _shared_key(records: DataFrame) -> str | None:
+    """A key that several groups have; None if there is none."""
+    shared = records.groupBy("topic", "key").count().filter("count > 1").first()
+    return None if shared is None else repr(bytes(shared["key"]) if shared["key"] is not None else None)
+
+
+def _counting(spark: SparkSession, job: JobSpec, records: DataFrame, key: StateKey, history: History) -> DataFrame:
+    """The records that are in the output: not late, and in append mode of windows that have ended."""
+    assert job.state is not None  # noqa: S101 (for mypy: it has a watermark)
+    at = F.unix_micros(F.col(f"`{job.state.event_time}`").cast("timestamp"))
+    [step] = state_steps(transform.run_transform(spark, records, job.transform, job.state))
+    end: Column | None = at
+    if key.window:
+        of_batch = next(k for k in step.keys if k.name == key.name)
+        size = window_size(spark, step, of_batch)
+        if size is None:
+            return records  # without a record in any window
+        end = at - F.pmod(at - F.lit(size[1]), F.lit(size[0])) + F.lit(size[0])
+    before = F.arrow_udf(_late_before(history), "long")("kafka.topic", "kafka.partition", "kafka.offset")
+    late = F.coalesce(end <= before, F.lit(False))
+    counting = records.observe("late", F.count_if(late).alias("records")).filter(~late)
+    if job.state.output_mode == "append" and step.kind == "Aggregate":
+        counting = counting.filter(end <= F.lit(history.last.emitted_before * _MS))
+    return counting
+
+
+def _late_before(history: History) -> Callable[[pa.Array, pa.Array, pa.Array], pa.Array]:
+    """A function from topics, partitions and offsets to microseconds: a window that ended before them was late.
+
+    Records in front of the first known batch were late at most where those of that batch were.
+    """
+    bounds = np.array([history.batches[0].late_before, *(b.late_before for b in history.batches)], np.int64) * _MS
+    lanes = sorted({lane for batch in history.batches for lane in batch.end})
+    # The batch of an offset is the first one that ends behind it. A lane that is not in a batch has no records there.
+    ends = {
+        lane: np.maximum.accumulate(
+            np.array(
+                [history.begin[lane], *(batch.end.get(lane, history.begin[lane]) for batch in history.batches)],
+                np.int64,
+            )
+        )
+        for lane in lanes
+    }
+
+    def late_before(topics: pa.Array, partitions: pa.Array, offsets: pa.Array) -> pa.Array:
+        number = offsets.to_numpy(zero_copy_only=False)
+        result = np.zeros(len(number), np.int64)
+        for lane in lanes:
+            here = pc.and_(pc.equal(topics, lane[0]), pc.equal(partitions, lane[1])).to_numpy(zero_copy_only=False)
+            at = np.searchsorted(ends[lane], number[here], side="right")
+            result[here] = bounds[np.minimum(at, len(bounds) - 1)]
+        return pa.array(result)
+
+    return late_before
+
+
+def _with_number(comparison: Comparison, decided: int) -> Comparison:
+    """With the earlier records of each key, of which only the number is known."""
+    surplus = comparison.metrics["sink"]["records"] - decided
+    lost, duplicated = comparison.lost + max(0, -surplus), comparison.duplicated + max(0, surplus)
+    return replace(comparison, lost=lost, duplicated=duplicated, delivered=comparison.metrics["sink"]["records"])
+
+
+def _with_candidates(
+    spark: SparkSession,
+    sink: SinkReader,
+    comparison: Comparison,
+    *,
+    output: DataFrame,
+    doubts: Sequence[Doubt],
+    counted: int,
+) -> tuple[Comparison, list[Doubt]]:
+    """Only the certain faults, if the state may have another record of a key than the audit's run has.
+
+    Certain is the number of records, and a record that is none of the candidates.
+    """
+    every = without_deduplication(spark, output)
+    candidates = sink.compare(_required(sink.to_sink_columns(every), last_of_key=False), None, doubts, counted)
+    foreign = candidates.unexpected
+    others = comparison.delivered - foreign
+    lost, duplicated = max(0, comparison.expected - others), max(0, others - comparison.expected)
+    uncertain = max(0, comparison.unexpected - foreign)
+    offending = tuple(o for o in candidates.offending if o.kind == "unexpected")
+    changed = replace(
+        comparison, lost=lost, duplicated=duplicated, unexpected=foreign, unjudged=uncertain, offending=offending
+    )
+    if not uncertain and not comparison.duplicated:
+        return changed, []
+    reason = (
+        "records that are equal by the columns of dropDuplicates differ in the output; the audit judges their number, "
+        "and that each is one of the candidates, but not that each key is there once"
+    )
+    return changed, [Doubt(reason)]
+
+
+def _notes(comparison: Comparison) -> list[str]:
+    late = comparison.metrics.get("late", {}).get("records", 0)
+    records = "record was" if late == 1 else "records were"
+    return [f"{late} {records} late: the watermark had passed the end of their window"] if late else []

@@ -1,0 +1,216 @@
+"""The audit judges the output of state: windows, last counts by key, kept records. The tests play the job.
+
+See docs/audit.md#stateful-pipelines.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import pytest
+from pyspark.sql import SparkSession
+
+from ackwright.local.kafka import EmbeddedKafka
+from ackwright_stream.audit_report import Report
+from ackwright_stream.decisions import Decision
+from ackwright_stream.errors import JobError
+from ackwright_stream.jobspec import Format, KafkaSink, Reason, StateSettings, Transform
+from ackwright_stream.jobspec_values import STATE
+from ackwright_stream.positions import Lane
+from ackwright_stream.reports import Verdict
+from integration.support.audited import PARTITIONS, Pipeline, Record, wrong
+
+WINDOWS = """
+    SELECT CAST(unix_timestamp(window.start) AS STRING) AS key, CAST(count(*) AS STRING) AS value
+    FROM source GROUP BY window(at, '10 seconds')
+"""
+COUNTS = "SELECT name AS key, CAST(count(*) AS STRING) AS value FROM source GROUP BY name"
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One batch: the seconds of its records' event times by name, and the watermark in seconds with which it began."""
+
+    records: Sequence[tuple[str, int]]
+    watermark: int
+    output: int  # the number of its records
+
+
+@pytest.fixture
+def pipeline(kafka: EmbeddedKafka, spark: SparkSession) -> Pipeline:
+    pipeline = Pipeline(kafka.bootstrap_servers, spark)
+    pipeline.create("decisions", cleanup_policy="compact")
+    sink = pipeline.job.sink_of(KafkaSink)
+    sink = replace(
+        sink,
+        preserve_partition=False,
+        positions=replace(sink.positions, decisions_topic=pipeline.topic("decisions")),
+    )
+    pipeline.job = replace(
+        pipeline.job,
+        source=replace(pipeline.job.source, format=Format.JSON, schema="name STRING, at TIMESTAMP"),
+        sink=sink,
+        stream_options={},
+    )
+    return pipeline
+
+
+def stateful(pipeline: Pipeline, sql: str, mode: str, *, timed: bool = True) -> None:
+    """Makes the pipeline one with this transform."""
+    state = StateSettings(
+        partitions=2,
+        checkpoint="/nowhere",
+        output_mode=mode,
+        event_time="at" if timed else None,
+        watermark_delay="5 seconds" if timed else None,
+        batch_bytes=1_000_000,
+    )
+    required = {name: value for name, (value, _) in STATE.items()}
+    spark = {**pipeline.job.spark, **required, "spark.sql.shuffle.partitions": "2"}
+    pipeline.job = replace(pipeline.job, transform=Transform(sql=sql), state=state, spark=spark)
+
+
+def log_entry(watermark: int) -> str:
+    return f'v1\n{{"batchWatermarkMs":{watermark * 1000},"conf":{{}}}}\n{{}}'
+
+
+def decided(pipeline: Pipeline, batches: Sequence[Batch], *, first: int = 0) -> list[str]:
+    """The decisions of the batches, whose records are all in partition 0, from the batch `first` on."""
+    lanes = [Lane(pipeline.topic("in"), p) for p in range(PARTITIONS)]
+    decisions, begin = [], 0
+    for number, batch in enumerate(batches):
+        end = begin + len(batch.records)
+        decision = Decision(
+            batch=number,
+            driver=1,
+            directory="d",
+            query="q",
+            starts={lanes[0]: begin, lanes[1]: 0},
+            positions={lanes[0]: end, lanes[1]: 0},
+            watermark_ms=0,
+            state={},
+            records=batch.output,
+            digest="",
+            offsets_before=log_entry(batches[number - 1].watermark) if number else None,
+            offsets=log_entry(batch.watermark),
+        )
+        begin = end
+        if number >= first:
+            decisions.append(decision.to_json())
+    return decisions
+
+
+def audited(pipeline: Pipeline, batches: Sequence[Batch], output: Sequence[Record], *, first: int = 0) -> Report:
+    """The report on this output of the batches."""
+    sent = [r for batch in batches for r in batch.records]
+    values = [json.dumps({"name": name, "at": f"1970-01-01T00:00:{at:02}Z"}).encode() for name, at in sent]
+    pipeline.produce("in", [Record(None, value) for value in values])
+    pipeline.produce("out", output, "commit")
+    texts = decided(pipeline, batches, first=first)
+    pipeline.produce("decisions", [Record(pipeline.name.encode(), text.encode()) for text in texts], "commit")
+    pipeline.passed({0: len(sent), 1: 0})
+    return pipeline.audit()
+
+
+def row(key: str, value: object) -> Record:
+    """A record of the output, in the partition of its key: Kafka's partitioner puts each of these keys into 0."""
+    return Record(key.encode(), str(value).encode())
+
+
+# The watermark is 5 seconds behind the newest event time. A batch drops windows that had ended before the watermark of
+# the batch before it.
+TIMED = [
+    Batch([("a", 1), ("a", 2), ("a", 12)], watermark=0, output=0),
+    Batch([("a", 3), ("a", 25)], watermark=7, output=0),
+    Batch([("a", 4)], watermark=20, output=2),  # in time: the watermark before was 7
+    Batch([("a", 5), ("a", 31)], watermark=20, output=0),  # 5 is late: the watermark before was 20
+    Batch([], watermark=26, output=0),
+]
+ENDED = [row("0", 4), row("10", 1)]
+
+
+@pytest.mark.parametrize(
+    ("output", "expected"),
+    [
+        (ENDED, (0, 0, 0, 0)),
+        ([row("0", 5), row("10", 1)], (1, 0, 1, 0)),
+        (ENDED[:1], (1, 0, 0, 0)),
+        ([*ENDED, ENDED[0]], (0, 1, 0, 0)),
+        ([*ENDED, row("20", 1)], (0, 0, 1, 0)),
+    ],
+    ids=["right", "with-the-late-record", "lost", "twice", "not-ended"],
+)
+def test_windows_are_compared_once_they_have_ended(
+    pipeline: Pipeline, output: list[Record], expected: tuple[int, int, int, int]
+) -> None:
+    stateful(pipeline, WINDOWS, "append")
+    report = audited(pipeline, TIMED, output)
+    assert wrong(report) == expected, report
+    assert report.verdict is (Verdict.BROKEN if any(expected) else Verdict.HELD)
+    assert any("1 record was late" in note for note in report.notes)
+
+
+def test_windows_of_compacted_decisions_are_not_judged(pipeline: Pipeline) -> None:
+    stateful(pipeline, WINDOWS, "append")
+    report = audited(pipeline, TIMED, [row("0", 5), row("10", 1)], first=3)
+    assert report.verdict is Verdict.UNPROVEN
+    assert any("compacted" in doubt for doubt in report.doubts)
+
+
+UNTIMED = [
+    Batch([("a", 0), ("b", 0), ("a", 0)], watermark=0, output=2),
+    Batch([("a", 0)], watermark=0, output=1),
+]
+COUNTED = [row("a", 2), row("b", 1), row("a", 3)]
+
+
+@pytest.mark.parametrize(
+    ("output", "expected"),
+    [
+        (COUNTED, (0, 0, 0, 0)),
+        ([row("a", 2), row("b", 1), row("a", 4)], (1, 0, 1, 0)),
+        ([row("b", 1), row("a", 3)], (1, 0, 0, 0)),
+        ([row("a", 2), *COUNTED], (0, 1, 0, 0)),
+        ([*COUNTED, row("c", 1)], (0, 1, 1, 0)),
+    ],
+    ids=["right", "altered", "earlier-lost", "earlier-twice", "foreign"],
+)
+def test_of_counts_the_last_one_of_each_key_is_compared_and_all_are_numbered(
+    pipeline: Pipeline, output: list[Record], expected: tuple[int, int, int, int]
+) -> None:
+    stateful(pipeline, COUNTS, "update", timed=False)
+    report = audited(pipeline, UNTIMED, output)
+    assert wrong(report) == expected, report
+    assert report.delivered == len(output)
+    assert report.verdict is (Verdict.BROKEN if any(expected) else Verdict.HELD)
+
+
+def test_positions_of_another_batch_than_the_last_decision_end_the_audit(pipeline: Pipeline) -> None:
+    stateful(pipeline, COUNTS, "update", timed=False)
+    audited(pipeline, UNTIMED, COUNTED)
+    pipeline.passed({0: 1})
+    with pytest.raises(JobError) as raised:
+        pipeline.audit()
+    assert raised.value.reason is Reason.STATE_LOST
+
+
+DISTINCT = "SELECT name AS key, 'seen' AS value FROM (SELECT DISTINCT name FROM source)"
+
+
+@pytest.mark.parametrize(
+    ("output", "expected"),
+    [
+        ([row("a", "seen"), row("b", "seen")], (0, 0, 0, 0)),
+        ([row("a", "seen")], (1, 0, 0, 0)),
+        ([row("a", "seen"), row("b", "seen"), row("c", "seen")], (0, 0, 1, 0)),
+    ],
+    ids=["right", "lost", "foreign"],
+)
+def test_of_each_key_one_record_is_required(
+    pipeline: Pipeline, output: list[Record], expected: tuple[int, int, int, int]
+) -> None:
+    stateful(pipeline, DISTINCT, "append", timed=False)
+    report = audited(pipeline, UNTIMED, output)
+    assert wrong(report) == expected, report

@@ -1,0 +1,176 @@
+"""Stateful pipelines: what the spec refuses, what the plan contains, and which edits need new state."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from ackwright.api.fields import ChangeClass
+from ackwright.api.spec import DeliveryPipeline, parse
+from ackwright.errors import InvalidSpec
+from ackwright.planning.changes import changes, largest_effect
+from ackwright.planning.guarantees import values
+from ackwright.planning.judgement import judge
+from ackwright.planning.permissions import Role, needs
+from ackwright.planning.plan import plan
+from ackwright.planning.topics import DECISIONS_TOPIC
+from ackwright.render.jobspec import jobspec
+from ackwright.render.workload import job_config, objects
+from ackwright.settings import OperatorSettings
+from ackwright_stream.jobspec import KafkaSink, StateSettings, from_json
+from sql_texts import NOT_BUILT
+
+SQL = """
+    SELECT CAST(window.start AS STRING) AS key, CAST(count(*) AS STRING) AS value
+    FROM source GROUP BY window(at, '1 minute')
+"""
+DOCUMENT: dict[str, Any] = {
+    "apiVersion": "ackwright.io/v1alpha1",
+    "kind": "DeliveryPipeline",
+    "metadata": {"name": "p", "namespace": "ops"},
+    "spec": {
+        "guarantee": "exactly-once",
+        "kafka": {"bootstrapServers": "k:9092"},
+        "source": {
+            "topics": ["in"],
+            "format": "json",
+            "schema": "at TIMESTAMP",
+            "eventTime": {"column": "at", "watermark": "10s"},
+        },
+        "transform": {"sql": SQL},
+        "state": {"partitions": 3},
+        "sink": {"kafka": {"topic": "out"}},
+        "checkpoint": {"volume": {"size": "1Gi"}},
+    },
+}
+
+
+def pipeline(**spec: Any) -> DeliveryPipeline:
+    """A stateful pipeline with other fields of the spec; None removes a field."""
+    document = copy.deepcopy(DOCUMENT)
+    merged = {**document["spec"], **spec}
+    document["spec"] = {name: value for name, value in merged.items() if value is not None}
+    return parse(document)
+
+
+@pytest.mark.parametrize(
+    ("spec", "problem"),
+    [
+        ({"guarantee": "at-least-once"}, "spec.guarantee = 'at-least-once': cannot be declared with state"),
+        ({"guarantee": "at-most-once"}, "spec.guarantee = 'at-most-once': cannot be declared with state"),
+        ({"checkpoint": None}, "spec.state: needs checkpoint.volume"),
+        ({"checkpoint": {"uri": "file:///state"}}, "spec.state: needs checkpoint.volume"),
+        (
+            {"sink": {"postgres": {"host": "db", "database": "d", "table": "t", "credentialsSecret": {"name": "s"}}}},
+            "spec.state: is built for sink.kafka only",
+        ),
+        ({"sink": {"kafka": {"topic": "out", "preservePartition": True}}}, "spec.sink.kafka.preservePartition"),
+        ({"sink": {"kafka": {"topic": "out", "bootstrapServers": "other:9092"}}}, "spec.sink.kafka.bootstrapServers"),
+        ({"sink": {"kafka": {}}}, "spec.sink.kafka.topic: is required with state"),
+        ({"state": None}, "spec.source.eventTime: is for stateful pipelines"),
+        ({"standby": True}, "spec.standby"),
+        ({"source": {**DOCUMENT["spec"]["source"], "onMalformed": "deadLetter"}}, "with state: a micro-batch"),
+    ],
+)
+def test_what_is_not_built_is_refused_by_name(spec: dict[str, Any], problem: str) -> None:
+    with pytest.raises(InvalidSpec) as caught:
+        plan(pipeline(**spec))
+    assert problem in caught.value.message
+
+
+def test_the_plan_has_state_and_what_spark_needs_for_it() -> None:
+    compiled = plan(pipeline(spark={"driver": {"cores": 2}, "conf": {"spark.sql.shuffle.partitions": "7"}}))
+    assert compiled.state == StateSettings(3, "", "append", "at", "10000 milliseconds", 64 * 1024 * 1024)
+    spark = values(compiled.spark)
+    assert spark["spark.sql.shuffle.partitions"] == "3"
+    assert spark["spark.sql.streaming.stateStore.checkpointFormatVersion"] == "2"
+    assert compiled.slots == 2  # the driver's processors
+    assert compiled.stream_options == ()
+
+
+def test_the_jobspec_keeps_state_in_the_directory_of_its_place() -> None:
+    job = jobspec(plan(pipeline()), master="local[2]", secrets=None, checkpoint="/volume")
+    assert job.state is not None
+    assert job.state.checkpoint == "/volume"
+    assert job.sink_of(KafkaSink).positions.decisions_topic == DECISIONS_TOPIC
+
+
+def test_in_a_cluster_the_driver_runs_the_tasks_with_the_volume() -> None:
+    declared = pipeline(spark={"driver": {"cores": 2}})
+    config = job_config(declared, plan(declared), "uid", OperatorSettings())
+    job = from_json(config["data"]["job.json"])
+    assert job.spark["spark.master"] == "local[2,4]"
+    assert job.state is not None
+    [claim] = [o for o in objects(declared, plan(declared), "uid", OperatorSettings()) if "Claim" in o["kind"]]
+    driver = objects(declared, plan(declared), "uid", OperatorSettings())[-1]["spec"]["template"]["spec"]
+    mounted = {mount["name"]: mount["mountPath"] for mount in driver["containers"][0]["volumeMounts"]}
+    volumes = {
+        v["persistentVolumeClaim"]["claimName"]: v["name"] for v in driver["volumes"] if "persistentVolumeClaim" in v
+    }
+    assert job.state.checkpoint == mounted[volumes[claim["metadata"]["name"]]]
+
+
+def test_the_topic_of_decisions_is_created_and_may_be_used() -> None:
+    compiled = plan(pipeline())
+    [decisions] = [topic for topic in compiled.topics if topic.name == DECISIONS_TOPIC]
+    assert decisions.internal
+    assert values(decisions.config)["cleanup.policy"] == "compact"
+    for role in Role:
+        assert DECISIONS_TOPIC in {need.resource.name for need in needs(compiled)[role]}
+
+
+def test_control_a_stateless_pipeline_has_no_decisions() -> None:
+    source = {"topics": ["in"]}
+    sql = {"sql": "SELECT key, value FROM source"}
+    compiled = plan(pipeline(state=None, checkpoint=None, source=source, transform=sql))
+    assert compiled.state is None
+    assert DECISIONS_TOPIC not in {topic.name for topic in compiled.topics}
+    for role in (Role.JOB, Role.AUDIT):
+        assert DECISIONS_TOPIC not in {need.resource.name for need in needs(compiled)[role]}
+
+
+def problems(sql: str, **spec: Any) -> list[str]:
+    return [str(violation) for violation in judge(pipeline(transform={"sql": sql}, **spec)).errors]
+
+
+def test_groups_and_distinct_are_accepted() -> None:
+    assert problems(SQL) == []
+    assert problems("SELECT DISTINCT CAST(at AS STRING) AS value FROM source") == []
+
+
+@pytest.mark.parametrize(("sql", "problem"), NOT_BUILT)
+def test_other_transforms_are_refused(sql: str, problem: str) -> None:
+    assert any(problem in text for text in problems(sql)), problems(sql)
+
+
+def test_a_stateless_pipeline_is_shown_how_to_group() -> None:
+    source = {name: value for name, value in DOCUMENT["spec"]["source"].items() if name != "eventTime"}
+    assert any("or declare spec.state" in text for text in problems(SQL, state=None, source=source))
+
+
+@pytest.mark.parametrize(
+    ("spec", "effect"),
+    [
+        ({"transform": {"sql": SQL.replace("1 minute", "2 minutes")}}, ChangeClass.NEW_STATE),
+        ({"state": {"partitions": 4}}, ChangeClass.NEW_STATE),
+        ({"state": {"partitions": 3, "outputMode": "update"}}, ChangeClass.NEW_STATE),
+        ({"source": {**DOCUMENT["spec"]["source"], "schema": "at TIMESTAMP, n INT"}}, ChangeClass.NEW_STATE),
+        (
+            {"source": {**DOCUMENT["spec"]["source"], "eventTime": {"column": "at", "watermark": "1m"}}},
+            ChangeClass.NEW_STATE,
+        ),
+        ({"trigger": {"interval": "5s"}}, ChangeClass.RESTART),
+        ({"sink": {"kafka": {"topic": "other"}}}, ChangeClass.RESTART),
+    ],
+)
+def test_an_edit_of_what_computes_the_state_needs_new_state(spec: dict[str, Any], effect: ChangeClass) -> None:
+    assert largest_effect(changes(pipeline(), pipeline(**spec))) is effect
+
+
+def test_control_a_stateless_transform_needs_none() -> None:
+    source = {"topics": ["in"]}
+    before = pipeline(state=None, checkpoint=None, source=source, transform={"sql": "SELECT value FROM source"})
+    after = pipeline(state=None, checkpoint=None, source=source, transform={"sql": "SELECT key, value FROM source"})
+    assert largest_effect(changes(before, after)) is ChangeClass.RESTART

@@ -1,0 +1,240 @@
+"""An edit that does not deliver in time is rolled back to the last spec that delivered, if the spec asks for it.
+
+The last test draws sequences of edits: there are never two drivers, and no edit is lost.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ackwright.errors import AckwrightError
+from ackwright_stream.reasons import ExitCode, Reason
+from ackwright_stream.reports import Ending, Failure
+from unit.world import RUNNING, SPEC, World
+
+LIMITED = SPEC | {"rollback": {"after": "5m"}}
+EDITED = LIMITED | {"transform": {"sql": "SELECT key, value FROM source"}}
+BAD = Ending(ExitCode.FAILED, Failure(Reason.BATCH_FAILED, "CAST_INVALID_INPUT"))
+AFTER_S = 300.0
+
+
+def broken_edit(spec: dict[str, Any] = EDITED, before: dict[str, Any] = LIMITED) -> World:
+    """A pipeline whose driver delivered, and whose edit has passed its check and fails at its first batch."""
+    world = World(before).settle()
+    world.kubernetes.declare("p", spec)
+    world.kubernetes.ready = False
+    for _ in range(6):
+        world.reconcile()
+    world.end_driver(BAD)
+    return world
+
+
+def recover(world: World) -> World:
+    """Drivers become ready again, as one by the earlier spec does."""
+    world.progress, world.kubernetes.ready = RUNNING, True
+    return world.settle()
+
+
+def accepted(world: World) -> Any:
+    return world.resource["status"]["accepted"]["spec"]
+
+
+def test_an_edit_that_does_not_deliver_is_rolled_back_after_its_time() -> None:
+    world = broken_edit()
+    assert accepted(world) == EDITED
+    assert world.resource["status"]["previous"]["spec"] == LIMITED
+    assert world.condition("RolledBack") == "none"
+    world.seconds += AFTER_S
+    world.reconcile()
+    assert accepted(world) == LIMITED
+    recover(world)
+    assert world.conditions("Ready", "JobRunning", "Stalled", "RolledBack") == [
+        *("True/Delivering", "True/Running", "True/BatchFailed", "True/BatchFailed"),
+    ]
+    status = world.resource["status"]
+    assert (status["edit"]["state"], status["edit"]["generation"], "previous" in status) == ("RolledBack", 2, False)
+    ready = next(c for c in status["conditions"] if c["type"] == "RolledBack")
+    assert ready["message"].startswith("the edit has not delivered within 5m: CAST_INVALID_INPUT")
+    assert ready["message"].endswith("the pipeline runs by generation 1")
+
+
+def test_it_stays_rolled_back_through_restarts_of_the_operator_until_the_next_edit() -> None:
+    world = broken_edit()
+    world.seconds += AFTER_S
+    world.reconcile()
+    recover(world)
+    writes = len(world.kubernetes.writes)
+    for _ in range(50):
+        world.start_operator()
+        world.reconcile()
+    assert world.kubernetes.writes[writes:] == []
+    world.kubernetes.declare("p", EDITED | {"transform": {"sql": "SELECT value FROM source"}})
+    world.settle()
+    assert world.conditions("Ready", "Stalled", "RolledBack") == ["True/Delivering", "False/Progressing", "none"]
+    assert accepted(world)["transform"] == {"sql": "SELECT value FROM source"}
+    assert "edit" not in world.resource["status"]
+
+
+def test_restoring_the_earlier_spec_clears_the_rollback_without_a_restart() -> None:
+    world = broken_edit()
+    world.seconds += AFTER_S
+    world.reconcile()
+    uid = recover(world).kubernetes.stored["Pod", "p-0"]["metadata"]["uid"]
+    world.kubernetes.declare("p", LIMITED)
+    world.settle()
+    assert world.conditions("Ready", "RolledBack") == ["True/Delivering", "none"]
+    assert world.kubernetes.stored["Pod", "p-0"]["metadata"]["uid"] == uid
+
+
+def test_control_without_the_field_the_pipeline_stays_with_the_edit() -> None:
+    without = {name: value for name, value in EDITED.items() if name != "rollback"}
+    world = broken_edit(without, SPEC)
+    world.seconds += 10 * AFTER_S
+    world.reconcile()
+    assert (accepted(world), world.condition("RolledBack")) == (without, "none")
+
+
+def test_an_edit_that_has_delivered_once_is_not_rolled_back() -> None:
+    world = World(LIMITED).settle()
+    world.kubernetes.declare("p", EDITED)
+    world.settle()
+    assert world.resource["status"]["accepted"]["delivered"] is True
+    world.end_driver(BAD)
+    world.seconds += 10 * AFTER_S
+    world.reconcile()
+    assert (accepted(world), world.condition("RolledBack")) == (EDITED, "none")
+
+
+def test_a_driver_that_runs_and_has_delivered_no_batch_is_rolled_back() -> None:
+    """It fails in its first batch each time: it is ready in between, and delivers nothing."""
+    world = World(LIMITED).settle()
+    world.kubernetes.declare("p", EDITED)
+    world.progress = replace(RUNNING, batches=0, lag=3)
+    world.settle()
+    assert world.resource["status"]["accepted"].get("delivered") is False
+    world.seconds += AFTER_S
+    world.reconcile()
+    assert accepted(world) == LIMITED
+
+
+def test_the_first_spec_has_nothing_to_return_to() -> None:
+    world = World(LIMITED)
+    world.kubernetes.ready = False
+    for _ in range(5):
+        world.reconcile()
+    world.end_driver(BAD)
+    world.seconds += 10 * AFTER_S
+    world.reconcile()
+    assert (accepted(world), world.condition("RolledBack")) == (LIMITED, "none")
+
+
+def test_several_edits_return_to_the_last_that_delivered() -> None:
+    world = broken_edit()
+    world.kubernetes.declare("p", EDITED | {"transform": {"sql": "SELECT value FROM source"}})
+    for _ in range(6):
+        world.reconcile()
+    world.seconds += AFTER_S
+    world.reconcile()
+    assert accepted(world) == LIMITED
+
+
+def test_what_does_not_affect_the_job_is_not_rolled_back() -> None:
+    """Topics do not shrink: a declaration with fewer partitions would be refused."""
+    topics = [{"name": "in", "partitions": 4}, {"name": "out", "partitions": 2}]
+    world = broken_edit(EDITED | {"topics": topics})
+    world.seconds += AFTER_S
+    world.reconcile()
+    assert accepted(world) == LIMITED | {"topics": topics}
+
+
+def test_brokers_that_do_not_answer_are_not_the_edits_fault() -> None:
+    world = broken_edit()
+    world.kafka.down = AckwrightError(Reason.BROKERS_UNREACHABLE, "connecting to k:9092 failed; check the network")
+    world.seconds += AFTER_S
+    world.reconcile()
+    world.seconds += 60
+    world.reconcile()
+    before = accepted(world)
+    world.reconcile()
+    assert accepted(world) == before
+
+
+def test_an_edit_with_other_brokers_that_do_not_answer_is_rolled_back() -> None:
+    world = World(LIMITED).settle()
+    world.kafka.down = AckwrightError(Reason.BROKERS_UNREACHABLE, "connecting to other:9092 failed")
+    world.kubernetes.ready = False
+    world.kubernetes.declare("p", LIMITED | {"kafka": {"bootstrapServers": "other:9092"}})
+    for _ in range(4):
+        world.reconcile()
+    world.end_driver(Ending(ExitCode.UNAVAILABLE, Failure(Reason.BROKERS_UNREACHABLE, "no")))
+    world.seconds += AFTER_S
+    world.reconcile()
+    world.reconcile()
+    assert accepted(world) == LIMITED
+
+
+# ------------------------------------------------ sequences of edits
+
+_TRANSFORMS = [
+    {"sql": "SELECT value FROM source"},
+    {"sql": "SELECT key, value FROM source"},
+    {"sql": "SELECT value FROM source WHERE value IS NOT NULL"},
+]
+_EDITS = st.fixed_dictionaries(
+    {"transform": st.sampled_from(_TRANSFORMS)},
+    optional={"suspend": st.booleans(), "trigger": st.sampled_from([{"interval": "2s"}, {"availableNow": True}])},
+)
+_ENDINGS = st.sampled_from(
+    [Ending(0), Ending(ExitCode.INVALID, Failure(Reason.INVALID_TRANSFORM, "no")), None, BAD]
+)  # of the edit's check
+
+
+@pytest.mark.parametrize("limited", [True, False])
+@settings(max_examples=12, deadline=None)
+@given(
+    history=st.lists(st.tuples(_EDITS, _ENDINGS, st.booleans(), st.integers(0, 4), st.booleans()), max_size=4),
+    last=_EDITS,
+    passes=st.booleans(),
+)
+def test_after_any_edits_there_is_one_driver_and_the_last_edit_is_applied_or_reported(
+    *, limited: bool, history: list[tuple[dict[str, Any], Ending | None, bool, int, bool]], last: Any, passes: bool
+) -> None:
+    base = LIMITED if limited else SPEC
+    world = World(base).settle()
+
+    def reconcile() -> None:
+        world.reconcile()
+        pods = [p for p in world.kubernetes.pods() if p["metadata"]["labels"]["ackwright.io/role"] == "driver"]
+        assert len(pods) <= 1
+
+    for edit, ending, ready, rounds, restart in history:
+        world.kubernetes.check_ending, world.kubernetes.ready = ending, ready
+        world.kubernetes.declare("p", base | edit)
+        for _ in range(rounds):
+            reconcile()
+        world.seconds += 200.0
+        if restart:
+            world.start_operator()
+    world.kubernetes.ready, world.progress = True, RUNNING
+    world.kubernetes.check_ending = Ending(0) if passes else Ending(ExitCode.INVALID, BAD.failure)
+    world.kubernetes.declare("p", base | last)
+    for _ in range(25):
+        reconcile()
+        world.seconds += 130.0  # longer than the pause before a check is repeated
+    status = world.resource["status"]
+    applied = status["accepted"]["spec"] == base | last
+    held = status.get("edit")
+    assert applied != (held is not None), "an edit is applied, or the status tells why not"
+    if held is not None:
+        assert (held["state"], held["generation"]) in (
+            ("Refused", world.resource["metadata"]["generation"]),
+            ("RolledBack", world.resource["metadata"]["generation"]),
+        )
+        assert world.condition("Stalled").startswith("True/")
+    if passes and held is not None:
+        assert held["state"] == "RolledBack" or held["reason"] == Reason.INVALID_TRANSFORM
