@@ -4,7 +4,8 @@ A *generation* is one life of one process, from its start until it is killed. It
 imports, the JVM's classes, the first batches and pools of threads, which live for a minute, belong to the start. Of the
 rest, the median of the last quarter of the samples must not exceed the median of the first quarter by more than an
 allowance. Medians ignore single peaks (a garbage collection, a batch of recovered records), and a leak that matters in
-a day exceeds the allowance in two hours. Of a JVM's threads the fewest are compared. A generation with fewer than 12 samples is not judged.
+a day exceeds the allowance in two hours. Of a JVM's threads the fewest are compared. A generation with fewer
+than 12 samples is not judged.
 
 The brokers' open transactions are judged in the same way, as one series for the complete soak.
 """
@@ -58,8 +59,8 @@ ALLOWANCES: Mapping[str, Allowance] = {
 }
 # A JVM uses its heap up to -Xmx before it collects old objects, so its memory rises for an hour without a leak.
 JVM_MEMORY = Allowance(1.0, 512)
-# Its pools of threads grow at each peak, such as the death of a worker, and shrink a minute later; so the fewest threads
-# of each quarter are compared. A leak of one thread per killed worker adds 700 in two hours.
+# Its pools of threads grow at each peak, such as the death of a worker, and shrink a minute later; so the fewest
+# threads of each quarter are compared. A leak of one thread per killed worker adds 700 in two hours.
 JVM_THREADS = Allowance(1.0, 32)
 # Every round has other topics, of 3 to 128 lanes, and a deleted log keeps its files for a minute.
 BROKER_HANDLES = Allowance(1.1, 250)
