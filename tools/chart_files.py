@@ -1,4 +1,4 @@
-"""`make chart`: generates the CRD's template, the table of values in the chart's README, and the kustomize base."""
+"""`make chart`: generates the CRD's template, a dashboard, the README's table of values, and the kustomize base."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import yaml
+
+import dashboards
 
 ROOT = Path(__file__).resolve().parents[1]
 CHART = ROOT / "charts" / "ackwright"
@@ -117,6 +119,7 @@ def generated_without_helm() -> Mapping[Path, str]:
     return {
         CHART / "templates" / "crd.yaml": crd_template(crd),
         CHART / "README.md": readme((CHART / "README.md").read_text(), (CHART / "values.yaml").read_text()),
+        CHART / "dashboards" / "ackwright-pipeline.json": dashboards.pipeline(),
         BASE / "crd.yaml": protected(crd),
     }
 

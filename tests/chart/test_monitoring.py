@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from chart.rendered import objects
-from unit.documents import DASHBOARD
+from unit.documents import DASHBOARD, PIPELINE_DASHBOARD
 
 
 def rules(values: Mapping[str, Any] | None = None) -> dict[str, dict[str, Any]]:
@@ -35,13 +35,19 @@ def test_the_config_map_contains_the_dashboard_whose_panels_do_not_overlap() -> 
     values = {"dashboard": {"enabled": True, "labels": {"grafana": "yes"}}}
     config_map = objects(values)["ConfigMap", "ackwright-dashboard"]
     assert json.loads(config_map["data"]["ackwright.json"]) == DASHBOARD
+    assert json.loads(config_map["data"]["ackwright-pipeline.json"]) == PIPELINE_DASHBOARD
     assert config_map["metadata"]["labels"]["grafana"] == "yes"
+    for dashboard in (DASHBOARD, PIPELINE_DASHBOARD):
+        check_places(dashboard)
+
+
+def check_places(dashboard: Any) -> None:
     cells = [
         (p["gridPos"]["x"] + x, p["gridPos"]["y"] + y)
-        for p in DASHBOARD["panels"]
+        for p in dashboard["panels"]
         for x in range(p["gridPos"]["w"])
         for y in range(p["gridPos"]["h"])
     ]
     assert len(cells) == len(set(cells))
     assert max(x for x, _ in cells) < 24
-    assert len({p["id"] for p in DASHBOARD["panels"]}) == len(DASHBOARD["panels"])
+    assert len({p["id"] for p in dashboard["panels"]}) == len(dashboard["panels"])

@@ -21,7 +21,10 @@ DOCUMENTS = [
 EXAMPLES = sorted(f for f in (ROOT / "examples").rglob("*.yaml") if "gitops" not in f.parts)
 
 CHART = ROOT / "charts" / "ackwright"
-DASHBOARD = json.loads((CHART / "dashboards" / "ackwright.json").read_text())
+# Of all pipelines, and of one.
+DASHBOARD, PIPELINE_DASHBOARD = (
+    json.loads((CHART / "dashboards" / f"{name}.json").read_text()) for name in ("ackwright", "ackwright-pipeline")
+)
 # docs/conditions.md: the rows of its tables of reasons, and the reasons that they name.
 REASON_ROWS = re.findall(
     r"^\| ((?:`\w+`(?:, )?)+) \|(.+)\|(.+)\|(.+)\|$", (ROOT / "docs" / "conditions.md").read_text(), re.MULTILINE

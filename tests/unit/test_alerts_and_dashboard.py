@@ -18,7 +18,7 @@ from ackwright.worklist import Worklist
 from ackwright_stream.positions import Lane
 from ackwright_stream.progress import Progress, ProgressMetrics
 from minimal_job import minimal_job
-from unit.documents import CHART, DASHBOARD, REASONS
+from unit.documents import CHART, DASHBOARD, PIPELINE_DASHBOARD, REASONS
 from unit.world import World
 
 _VALUES = {"condition": set(ORDER), "status": {"True", "False", "Unknown"}, "reason": set(REASONS)}
@@ -42,6 +42,8 @@ def exported() -> Exported:
         for family in text_string_to_metric_families(generate_latest(registry).decode()):
             for sample in family.samples:
                 labels_of.setdefault(sample.name, set()).update(sample.labels)
+                if registry is driver:  # a PodMonitor adds it
+                    labels_of[sample.name].add("namespace")
     return labels_of
 
 
@@ -60,13 +62,19 @@ def rules() -> list[dict[str, Any]]:
 
 
 def queries() -> Iterator[tuple[str, str]]:
-    """The dashboard's queries and the legends of their series."""
-    for panel in DASHBOARD["panels"]:
-        yield from ((target["expr"], target["legendFormat"]) for target in panel["targets"])
+    """The dashboards' queries and the legends of their series."""
+    for dashboard in (DASHBOARD, PIPELINE_DASHBOARD):
+        for panel in dashboard["panels"]:
+            yield from ((target["expr"], target["legendFormat"]) for target in panel["targets"])
 
 
 def expressions() -> list[str]:
-    variables = (v["query"]["query"] for v in DASHBOARD["templating"]["list"] if v["type"] == "query")
+    variables = (
+        v["query"]["query"]
+        for dashboard in (DASHBOARD, PIPELINE_DASHBOARD)
+        for v in dashboard["templating"]["list"]
+        if v["type"] == "query"
+    )
     return [*(rule["expr"] for rule in rules()), *(expression for expression, _ in queries()), *variables]
 
 
@@ -76,6 +84,8 @@ def metrics_in(expression: str) -> list[str]:
 
 def labels(expression: str, exported: Exported) -> set[str]:
     """The labels of the expression's result."""
+    if re.match(r"(?:sum|max|min|count)\(", expression):  # aggregated over everything
+        return set()
     grouped = re.match(r"(?:\w+\([\d.]+, )?\w+ by \(([^)]*)\)", expression)
     return set(re.split(r",\s*", grouped[1])) if grouped else exported[metrics_in(expression)[0]]
 
@@ -155,6 +165,17 @@ def test_a_legend_has_existing_labels_and_distinguishes_pipelines_and_topics(exp
         assert {x for x in ("namespace", "name", "pipeline", "topic") if x in existing} <= set(
             re.findall(r"\{\{(\w+)\}\}", legend)
         ), expression
+
+
+def test_the_dashboard_of_a_pipeline_shows_every_loss_of_its_driver(exported: Exported) -> None:
+    text = json.dumps(PIPELINE_DASHBOARD)
+    losses = ("abandoned_records", "expired_records", "malformed_records", "dead_letters")
+    assert [name for name in losses if f"ackwright_{name}_total" not in text] == []
+    assert {f"ackwright_{name}_total" for name in losses} <= set(exported)
+    for panel in PIPELINE_DASHBOARD["panels"]:
+        for target in panel["targets"]:
+            selectors = re.findall(r"\{([^}]*)\}", target["expr"])
+            assert all('namespace="$namespace"' in s for s in selectors), "pipelines of two namespaces may share a name"
 
 
 def test_the_table_orders_existing_columns(exported: Exported) -> None:

@@ -34,7 +34,7 @@ PROBLEMS = ["AuthorizationFailed", "TopicsUnfit", "BrokersTooFew"]
 ALL = (*Reason, *ConditionReason)
 
 
-# Texts of another meaning: the phase of a pod, and why it failed; the title of a column.
+# Texts of another meaning: the phase of a pod, and why it has failed; the title of a column.
 OTHER = {"observe/workload.py: Running", "observe/workload.py: DeadlineExceeded", "api/crd.py: Met"}
 
 

@@ -53,6 +53,8 @@ KINDS = {
     "deliverypipeline",
     "deliverypipelines",
     "dpl",
+    "lease",
+    "pods",
     "deployment",
     "namespace",
     "pod",

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 from ackwright.api.checks import Broken, Cel, Validation
 from ackwright.api.quantities import duration_ms
 from ackwright.api.spec import DeliveryPipeline
-from ackwright.planning.guarantees import Setting, Settings
+from ackwright.planning.guarantees import TERMS, Setting, Settings
 from ackwright.sinks.registry import SinkSpec
 from ackwright.wording import listed
-from ackwright_stream.jobspec import STATE, Guarantee, StateSettings
+from ackwright_stream.jobspec import STATE, StateSettings
 
 BATCH_BYTES = 64 * 1024 * 1024  # of the output of a batch, which the driver has in memory
 
@@ -94,18 +94,19 @@ def _where(
     return find
 
 
-_EXACTLY_ONCE = Guarantee.EXACTLY_ONCE
+# A decision is part of the transaction of the output.
+_WITH_STATE = listed([guarantee.value for guarantee, terms in TERMS.items() if terms.transactional], "or")
 _VALIDATIONS: tuple[Validation[DeliveryPipeline], ...] = (
     Validation(
-        f"cannot be declared with state, which is built for {_EXACTLY_ONCE} only",
-        f"write {_EXACTLY_ONCE}, or remove state",
+        f"cannot be declared with state, which is built for {_WITH_STATE} only",
+        f"write {_WITH_STATE}, or remove state",
         ("spec.guarantee", "spec.state"),
         _where(
-            lambda p: p.spec.state is not None and p.spec.guarantee is not _EXACTLY_ONCE,
+            lambda p: p.spec.state is not None and not TERMS[p.spec.guarantee].transactional,
             "spec.guarantee",
             lambda p: p.spec.guarantee.value,
         ),
-        cel=(Cel(f"!has(self.state) || self.guarantee == '{_EXACTLY_ONCE}'", on="spec", at=".guarantee"),),
+        cel=(Cel(f"!has(self.state) || self.guarantee == '{_WITH_STATE}'", on="spec", at=".guarantee"),),
     ),
     Validation(
         "needs checkpoint.volume: without its directory the state is lost with the driver's pod",

@@ -103,6 +103,7 @@ JVM_METHODS: Mapping[str, tuple[str, ...]] = {
     "org.apache.spark.sql.streaming.StreamingQueryProgress": ("batchId", "json"),
     "org.apache.spark.sql.types.Metadata": ("contains",),
     "org.apache.spark.sql.types.StructType": ("fieldNames",),
+    "org.apache.spark.sql.types.DataType": ("typeName",),
     "org.apache.spark.util.CollectionAccumulator": ("value",),
 }
 

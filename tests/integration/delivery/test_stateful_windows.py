@@ -46,7 +46,9 @@ def declared(servers: str, name: str, directory: Path) -> JobSpec:
         "sink": {"kafka": {"topic": sink}},
         "checkpoint": {"volume": {"size": "1Gi"}},
     }
-    job = job_of(document(servers, name, "exactly-once", source, sink, **spec), directory)
+    stateful = document(servers, name, "exactly-once", source, sink)
+    stateful["spec"] |= spec
+    job = job_of(stateful, directory)
     assert job.state is not None
     return replace(job, state=replace(job.state, checkpoint=str(directory / "state")))
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyspark
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
 from ackwright_stream.errors import JobError
@@ -26,7 +26,14 @@ INTERNALS = JOB / "spark_internals"
 _PRIVATE_ATTRIBUTE = re.compile(r"^(_j(?!(obs?|oined|ava_flags)$)[a-z]\w*|_gateway|_sc|_to_java|_from_java)$")
 _PRIVATE_MODULE = re.compile(r"^(py4j|pyspark\.(daemon|worker\w*|serializers|java_gateway|sql\.pandas|sql\.classic))\b")
 _IN_TEXT = re.compile(r"\.(\w+)\b|^\s*(?:import|from)\s+([\w.]+)", re.MULTILINE)  # a program as a string
-_PUBLISHED = (DataFrame, SparkSession, SparkSession.Builder, DataStreamWriter, StreamingQuery)  # PySpark's classes
+_PUBLISHED = (
+    Column,
+    DataFrame,
+    SparkSession,
+    SparkSession.Builder,
+    DataStreamWriter,
+    StreamingQuery,
+)  # PySpark's classes
 CHECKED = ("operator", "spark_app", "bench", "tools", "examples", "docs")
 
 
@@ -89,7 +96,7 @@ def test_every_java_method_that_is_called_is_named_with_its_class() -> None:
                 called.add(node.func.attr)
     python = {"getLogger", "setLevel"} | {name for kind in _PUBLISHED for name in dir(kind)}
     java = {name for name in called if re.match(r"^[a-z]+[A-Z]", name)} - python - in_every_object
-    scala = {"isDefined", "toSeq"}  # of Option and Map
+    scala = {"isDefined", "toIndexedSeq", "toSeq"}  # of Option, Seq and Map
     assert {"queryExecution", "numOutputRows"} & java == {"queryExecution"}
     assert java - scala <= named
 

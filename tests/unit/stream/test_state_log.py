@@ -82,6 +82,6 @@ def test_state_of_another_query_is_refused(files: Memory) -> None:
 
 def test_the_directory_of_another_pipeline_is_refused(files: Memory) -> None:
     open_directory(JOB, files, "q1", None)
-    with pytest.raises(JobError, match="state of another pipeline") as e:
+    with pytest.raises(JobError, match="the state is of another pipeline") as e:
         open_directory(replace(JOB, name="other"), files, "q1", None)
     assert e.value.reason is Reason.INVALID_SPEC
