@@ -179,14 +179,14 @@ def test_control_a_stateless_transform_needs_none() -> None:
 
 
 def test_summary_and_chain_say_that_a_micro_batch_is_one_transaction_of_the_driver() -> None:
-    made = plan(pipeline())
+    stateful = plan(pipeline())
     assert (
-        made.promise.after_a_crash == "the micro-batch that was not committed runs again, with the state from before it"
+        stateful.promise.after_a_crash == "the micro-batch that was not committed runs again, with the state from before it"
     )
-    costs = summary(made).costs
+    costs = summary(stateful).costs
     assert costs[0].startswith("one transaction of the driver per micro-batch")
     assert not any("at a time" in cost for cost in costs)
-    links = {link.name: link for link in chain(made).links}
+    links = {link.name: link for link in chain(stateful).links}
     assert links["sink producer"].subject == "producer of the driver"
     assert "if it is lost, the pipeline halts" in str(links["state"].caveat)
     source = {"topics": ["in"]}
