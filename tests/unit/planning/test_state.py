@@ -180,9 +180,7 @@ def test_control_a_stateless_transform_needs_none() -> None:
 
 def test_summary_and_chain_say_that_a_micro_batch_is_one_transaction_of_the_driver() -> None:
     stateful = plan(pipeline())
-    assert (
-        stateful.promise.after_a_crash == "the micro-batch that was not committed runs again, with the state from before it"
-    )
+    assert stateful.promise.after_a_crash.startswith("the micro-batch that was not committed runs again")
     costs = summary(stateful).costs
     assert costs[0].startswith("one transaction of the driver per micro-batch")
     assert not any("at a time" in cost for cost in costs)
