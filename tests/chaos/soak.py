@@ -4,7 +4,8 @@ A *generation* is one life of one process, from its start until it is killed. It
 imports, the JVM's classes, the first batches and pools of threads, which live for a minute, belong to the start. Of the
 rest, the median of the last quarter of the samples must not exceed the median of the first quarter by more than an
 allowance. Medians ignore single peaks (a garbage collection, a batch of recovered records), and a leak that matters in
-a day exceeds the allowance in two hours. A generation with fewer than 12 samples is not judged.
+a day exceeds the allowance in two hours. Of a JVM's threads the fewest are compared. A generation with fewer
+than 12 samples is not judged.
 
 The brokers' open transactions are judged in the same way, as one series for the complete soak.
 """
@@ -58,7 +59,11 @@ ALLOWANCES: Mapping[str, Allowance] = {
 }
 # A JVM uses its heap up to -Xmx before it collects old objects, so its memory rises for an hour without a leak.
 JVM_MEMORY = Allowance(1.0, 512)
-BROKER_HANDLES = Allowance(1.1, 100)  # every round has other topics, and a deleted log keeps its files for a minute
+# Its pools of threads grow at each peak, such as the death of a worker, and shrink a minute later; so the fewest
+# threads of each quarter are compared. A leak of one thread per killed worker adds 700 in two hours.
+JVM_THREADS = Allowance(1.0, 32)
+# Every round has other topics, of 3 to 128 lanes, and a deleted log keeps its files for a minute.
+BROKER_HANDLES = Allowance(1.1, 250)
 OPEN_TRANSACTIONS = Allowance(1.0, 8)  # the campaign kills drivers with open transactions, and their number varies
 
 
@@ -80,9 +85,17 @@ def quarters(values: Sequence[float]) -> tuple[float, float]:
     return statistics.median(values[:quarter]), statistics.median(values[-quarter:])
 
 
+def lows(values: Sequence[float]) -> tuple[float, float]:
+    """The least values of the first and of the last quarter."""
+    quarter = max(1, len(values) // 4)
+    return min(values[:quarter]), min(values[-quarter:])
+
+
 def _allowance(role: str, measurement: str) -> Allowance:
     if measurement == "memory" and role.startswith(("broker", "JVM")):
         return JVM_MEMORY
+    if measurement == "threads" and role == "JVM":
+        return JVM_THREADS
     return BROKER_HANDLES if measurement == "handles" and role.startswith("broker") else ALLOWANCES[measurement]
 
 
@@ -97,7 +110,8 @@ def judge(samples: Iterable[Sample]) -> list[Series]:
         if len(counted) < FEWEST:
             continue
         for measurement in ALLOWANCES:
-            first, last = quarters([getattr(s, measurement) for s in counted])
+            compared = lows if _allowance(role, measurement) is JVM_THREADS else quarters
+            first, last = compared([getattr(s, measurement) for s in counted])
             flat = not _allowance(role, measurement).exceeded(first, last)
             judged.append(Series(f"{role} ({pid})", measurement, len(counted), first, last, flat))
     return judged

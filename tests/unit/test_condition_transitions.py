@@ -19,7 +19,7 @@ from unit.condition_facts import (
     pod,
 )
 
-ALWAYS = [kind for kind in ORDER if kind != "SchemasReady"]
+ALWAYS = [kind for kind in ORDER if kind not in ("SchemasReady", "RolledBack")]
 THEN, NOW = "2026-11-21T12:00:00Z", "2026-11-21T12:05:00Z"
 
 

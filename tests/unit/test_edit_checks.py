@@ -228,3 +228,34 @@ def test_a_check_that_does_not_end_is_ended_and_refuses_the_edit(world: World) -
     }
     world.reconcile()
     assert world.conditions("Ready", "Stalled") == ["True/Delivering", "True/DeadlineExceeded"]
+
+
+STATEFUL = SPEC | {
+    "source": {
+        "topics": ["in"],
+        "format": "json",
+        "schema": "origin STRING, at TIMESTAMP",
+        "startingOffsets": "earliest",
+        "eventTime": {"column": "at", "watermark": "30s"},
+    },
+    "transform": {"sql": "SELECT origin AS key, CAST(count(*) AS STRING) AS value FROM source GROUP BY origin"},
+    "state": {"partitions": 2, "outputMode": "update"},
+    "checkpoint": {"volume": {"size": "1Gi"}},
+}
+
+
+def test_an_edit_for_which_the_state_is_of_another_query_is_refused_without_a_check() -> None:
+    world = World(STATEFUL).settle()
+    before = driver(world)
+    other = {"sql": "SELECT origin AS key, CAST(max(at) AS STRING) AS value FROM source GROUP BY origin"}
+    check_with(world, STATEFUL | {"transform": other}, Ending(0))
+    assert world.conditions(*CHECKS) == ["True/Delivering", "True/Running", "False/Stalled", "True/InvalidTransform"]
+    assert driver(world) == before
+    assert checks(world) == []
+    [message] = [c["message"] for c in world.resource["status"]["conditions"] if c["type"] == "Stalled"]
+    assert "spec.transform.sql cannot change while the pipeline has state" in message
+    writes = len(world.kubernetes.writes)
+    world.reconcile()
+    assert world.kubernetes.writes[writes:] == [], "the same edit is refused again"
+    check_with(world, STATEFUL, Ending(0))
+    assert world.conditions(*CHECKS) == ["True/Delivering", "True/Running", "False/Settled", "False/Progressing"]

@@ -78,7 +78,7 @@ class World:
 
     def copy(self) -> World:
         """An independent copy, with a new operator."""
-        world = copy.deepcopy(self)
+        world = copy.deepcopy(self, {id(self.operator): None})  # its locks cannot be copied
         world.start_operator()
         return world
 

@@ -12,7 +12,7 @@ from rich.text import Text
 from ackwright.cli.failures import print_errors, warnings_of
 from ackwright.cli.output import OutputFormat, console, emit, file_option, output_option, settings_table
 from ackwright.planning.chain import chain
-from ackwright.planning.guarantees import TERMS, values
+from ackwright.planning.guarantees import values
 from ackwright.planning.plan import ClientSettings, DeliveryPlan, load_judged
 from ackwright.sinks.base import Link
 
@@ -36,14 +36,14 @@ def explain(file: Path, output: OutputFormat) -> None:
 def described(plan: DeliveryPlan) -> dict[str, object]:
     """What the command prints as JSON or YAML, as a document."""
     links = chain(plan)
-    terms, weakest = TERMS[plan.guarantee], links.weakest
+    promise, weakest = plan.promise, links.weakest
     return {
         "name": plan.name,
         "namespace": plan.namespace,
         "guarantee": plan.guarantee,
-        "position": terms.promise.position,
-        "afterACrash": terms.promise.after_a_crash,
-        "readerHasTo": terms.promise.reader,
+        "position": promise.position,
+        "afterACrash": promise.after_a_crash,
+        "readerHasTo": promise.reader,
         "chain": [
             {"link": n.name, "subject": n.subject, "settings": n.settings, "caveat": n.caveat} for n in links.links
         ],
@@ -57,13 +57,11 @@ def _clients(settings: ClientSettings) -> dict[str, object]:
 
 
 def _print(plan: DeliveryPlan, out: Console) -> None:
-    links, terms = chain(plan), TERMS[plan.guarantee]
+    links, promise = chain(plan), plan.promise
     weakest = links.weakest
     out.print(Text(f"{plan.namespace}/{plan.name}: {plan.guarantee}", style="bold"))
-    position = f"The position moves {terms.promise.position}."
-    out.print(
-        Text(f"{position} After a crash {terms.promise.after_a_crash}. The reader has to: {terms.promise.reader}.")
-    )
+    position = f"The position moves {promise.position}."
+    out.print(Text(f"{position} After a crash {promise.after_a_crash}. The reader has to: {promise.reader}."))
     for i, link in enumerate(links.links):
         out.print(Text("" if i == 0 else "  ↓"))
         _link(link, out)

@@ -12,7 +12,6 @@ from ackwright.api.spec import DeliveryPipeline
 from ackwright.errors import InvalidSpec, Violation
 from ackwright.planning.chain import chain
 from ackwright.planning.changes import changes, largest_effect, left_alone
-from ackwright.planning.guarantees import TERMS
 from ackwright.planning.plan import DeliveryPlan, judged
 from ackwright.planning.summary import summary
 from ackwright.sinks.base import Link
@@ -24,7 +23,7 @@ _TEXT = Path("pipeline.yaml")  # the name of the text in messages
 
 def chain_view(plan: DeliveryPlan) -> View:
     """The links from the upstream producer to the downstream consumer, and what the guarantee promises."""
-    links, promise = chain(plan), TERMS[plan.guarantee].promise
+    links, promise = chain(plan), plan.promise
     return {
         "afterACrash": promise.after_a_crash,
         "position": promise.position,

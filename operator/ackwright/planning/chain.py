@@ -6,8 +6,9 @@ ends. Pure.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from ackwright.planning import state
 from ackwright.planning.guarantees import TERMS, Setting
 from ackwright.planning.plan import DeliveryPlan
 from ackwright.planning.topics import TopicPlan
@@ -38,7 +39,8 @@ def chain(plan: DeliveryPlan) -> Chain:
             *(_topic("source topic", name, plan) for name in plan.source.topics),
             source,
             _transform(plan),
-            plan.sink.link,
+            *((state.link(plan.state),) if plan.state else ()),
+            replace(plan.sink.link, subject="producer of the driver") if plan.state else plan.sink.link,
             Link("commit", f"group {plan.group}", plan.commit),
             *(_topic("sink topic", name, plan) for name in outputs),
             *(_topic("dead-letter topic", name, plan) for name in letters),

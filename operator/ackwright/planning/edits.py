@@ -6,7 +6,7 @@ status, so an operator that restarts decides the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -24,6 +24,7 @@ from ackwright.api.status import (
     format_time,
     seconds_since,
 )
+from ackwright.planning.changes import Change, changes
 from ackwright.planning.declared import Declaration, accepted_pipeline, parse_resource
 from ackwright.planning.observed import NO_IMAGE, CheckPod, OutOfMemory, Workload
 from ackwright.planning.policy import Policy
@@ -119,6 +120,10 @@ def decide(
         return Decision(declared.pipeline, present)
     switch = Decision(declared.pipeline, present, accepted if accepted.delivered else status.previous)
     held = status.edit if status.edit is not None and status.edit.hash == present.hash else None
+    other_state = _of_new_state(before, declared.pipeline) if accepted.delivered else ()
+    if other_state:
+        held = _without_its_state(held, present, other_state, now)
+        return Decision(before, accepted, status.previous, held, outdated=frozenset(c.uid for c in observed.checks))
     rolled_back = held is not None and held.state == ROLLED_BACK
     unprotected = held is None and not any(driver.ready for driver in observed.drivers)
     if not rolled_back and (unprotected or not needs_check(before, declared.pipeline)):
@@ -129,6 +134,31 @@ def decide(
     if rolled_back:
         return replace(waiting, check=None)
     return _checking(waiting, present, observed, settings=settings, now=now) or switch
+
+
+def _of_new_state(before: DeliveryPipeline, after: DeliveryPipeline) -> tuple[Change, ...]:
+    """The changes for which the stored state would be of another query.
+
+    A driver that has decided a batch refuses them.
+    """
+    return tuple(c for c in changes(before, after) if c.change is ChangeClass.NEW_STATE)
+
+
+def _without_its_state(
+    held: EditStatus | None, present: Accepted, edits: Sequence[Change], now: datetime
+) -> EditStatus:
+    """A refused edit. held: the same one, if it was held before."""
+    since = held.since if held is not None and held.state == REFUSED else format_time(now)
+    fields_ = ", ".join(edit.field for edit in edits)
+    return EditStatus(
+        generation=present.generation,
+        hash=present.hash,
+        state=REFUSED,
+        reason=Reason.INVALID_TRANSFORM,
+        message=f"{fields_} cannot change while the pipeline has state, which is of the query before; restore the "
+        "earlier spec, and create a pipeline with another name",
+        since=since,
+    )
 
 
 def _checking(

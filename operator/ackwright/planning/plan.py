@@ -7,7 +7,7 @@ the plan, and render/jobspec.py puts the same values into the jobspec.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ackwright.api import document
@@ -36,6 +36,7 @@ from ackwright.planning.guarantees import (
     topic_consumer,
 )
 from ackwright.planning.judgement import judge
+from ackwright.planning.promises import Promise
 from ackwright.planning.topics import TopicPlan, topic_plans
 from ackwright.sinks.base import DeadLetters, SinkPlan
 from ackwright_stream.jobspec import Guarantee, Restart, Source, StandbyTimes, StateSettings, Transform
@@ -86,6 +87,14 @@ class DeliveryPlan:
     accepted_positions: str | None  # fingerprint of offsets that another program has set and a person has accepted
     upstream: ClientSettings  # for the application that writes the source
     downstream: ClientSettings  # for the application that reads the sink
+
+    @property
+    def promise(self) -> Promise:
+        """What follows from the guarantee with this sink and this state."""
+        promise, output = TERMS[self.guarantee].promise, self.sink.summary
+        if output:
+            promise = replace(promise, reader=output.reader, cost=output.cost)
+        return state.promised(promise) if self.state else promise
 
     @property
     def needs_registry(self) -> bool:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from ackwright.api.checks import Broken, Cel, Validation
 from ackwright.api.quantities import duration_ms
 from ackwright.api.spec import DeliveryPipeline
 from ackwright.planning.guarantees import TERMS, Setting, Settings
+from ackwright.planning.promises import Promise
+from ackwright.sinks.base import Link
 from ackwright.sinks.registry import SinkSpec
 from ackwright.wording import listed
 from ackwright_stream.jobspec import STATE, StateSettings
@@ -37,6 +40,22 @@ def spark_settings(state: StateSettings | None) -> Settings:
     required = tuple(Setting(name, value, why) for name, (value, why) in STATE.items())
     why = "spec.state.partitions: the number cannot change while the state is kept"
     return (*required, Setting("spark.sql.shuffle.partitions", str(state.partitions), why))
+
+
+def promised(promise: Promise) -> Promise:
+    """A guarantee's promise with state: a micro-batch is one transaction."""
+    return replace(
+        promise,
+        after_a_crash="the micro-batch that was not committed runs again, with the state from before it",
+        cost="one transaction of the driver per micro-batch, whose output it has in memory; a record is visible when "
+        "the micro-batch has committed",
+    )
+
+
+def link(state: StateSettings) -> Link:
+    """The state as a link of the chain, behind the transform."""
+    caveat = "on one volume: if it is lost, the pipeline halts, and only a copy of the directory continues it"
+    return Link("state", "directory of the checkpoint", printed(state), caveat, 2)
 
 
 def printed(state: StateSettings | None) -> Settings:

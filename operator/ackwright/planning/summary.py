@@ -27,7 +27,7 @@ class Summary:
 
 def summary(plan: DeliveryPlan) -> Summary:
     """The summary of a plan."""
-    links, terms, output = chain(plan), TERMS[plan.guarantee], plan.sink.summary
+    links, promise, output = chain(plan), plan.promise, plan.sink.summary
     letters = plan.sink.dead_letters
     topics = [topic for topic in plan.sink.topics if letters is None or topic != letters.name]
     target = output.target if output else ", ".join(topics) or "topics that the transform names"
@@ -37,10 +37,10 @@ def summary(plan: DeliveryPlan) -> Summary:
     return Summary(
         pipeline=f"{plan.namespace}/{plan.name}",
         flow=f"{', '.join(plan.source.topics)} → {target}{at}{aside}",
-        guarantee=f"{plan.guarantee}: after a crash {terms.promise.after_a_crash}",
-        reader=output.reader if output else terms.promise.reader,
+        guarantee=f"{plan.guarantee}: after a crash {promise.after_a_crash}",
+        reader=promise.reader,
         survives=_survives(plan),
-        costs=_costs(plan, output.cost if output else terms.promise.cost),
+        costs=_costs(plan),
         weakest_link=_caveat(links.weakest),
         not_guaranteed=tuple(_caveat(link) for link in others),
     )
@@ -57,12 +57,13 @@ def _survives(plan: DeliveryPlan) -> str:
     return f"crashes of the job, and the loss of {brokers} at a time"
 
 
-def _costs(plan: DeliveryPlan, of_guarantee: str) -> tuple[str, ...]:
+def _costs(plan: DeliveryPlan) -> tuple[str, ...]:
     declared = [topic for topic in plan.topics if not topic.internal]
     replicas = max((topic.replication_factor for topic in declared), default=0)
     what = "each record" if plan.sink.in_kafka else "each record of the source"
     stored = (f"{what} is stored on {counted(replicas, 'broker')}",) if replicas > 1 else ()
     interval = plan.trigger_interval_ms
     waits = (f"a record waits up to {interval:,} ms for its micro-batch",) if interval else ()
-    transactions = (f"at most {counted(plan.slots, 'transaction')} at a time",)
-    return (of_guarantee, *(transactions if TERMS[plan.guarantee].transactional else ()), *stored, *waits)
+    by_task = TERMS[plan.guarantee].transactional and plan.sink.summary is None and plan.state is None
+    transactions = (f"at most {counted(plan.slots, 'transaction')} at a time",) if by_task else ()
+    return (plan.promise.cost, *transactions, *stored, *waits)

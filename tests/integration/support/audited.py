@@ -15,6 +15,7 @@ from ackwright_stream.admin_client import AdminClient
 from ackwright_stream.audit import audit
 from ackwright_stream.audit_report import Report
 from ackwright_stream.jobspec import Transform
+from integration.support.pipelines import wait_until_known
 from minimal_job import kafka_sink, minimal_job, with_positions
 
 PARTITIONS = 2
@@ -75,6 +76,7 @@ class Pipeline:
         new = [NewTopic(self.topic(r), PARTITIONS, 3, config=config) for r in roles]
         for future in self.admin.create_topics(new).values():
             future.result(30)
+        wait_until_known(self.bootstrap, *(topic.topic for topic in new))
 
     def produce(self, role: str, records_: Iterable[Record], then: str | None = None) -> Producer:
         """then: None, without a transaction; else commit | abort | open."""

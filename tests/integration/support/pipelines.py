@@ -46,7 +46,12 @@ def create_topics(bootstrap: str, *names: str, partitions: int = 4, replication:
         except Exception as e:
             if "ALREADY_EXISTS" not in str(e):
                 raise AssertionError(f"{topic}: {e}") from e
-    for server in bootstrap.split(","):  # each learns of a new topic by itself, and a client may ask any of them
+    wait_until_known(bootstrap, *names)
+
+
+def wait_until_known(bootstrap: str, *names: str) -> None:
+    """Each broker learns of a new topic by itself, and a client may ask any of them."""
+    for server in bootstrap.split(","):
         wait_until(partial(_knows, server, set(names)), f"topics {names} on {server}")
 
 

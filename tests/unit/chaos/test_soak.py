@@ -54,3 +54,11 @@ def test_a_sample_of_this_process_has_what_the_kernel_shows() -> None:
     assert own.memory > 10
     assert own.threads >= 1
     assert own.handles >= 3
+
+
+def test_the_pools_of_a_jvm_may_grow_and_shrink_but_a_leak_of_each_kill_is_not_flat() -> None:
+    def of_threads(threads: Callable[[int], int]) -> list[Sample]:
+        return [Sample(n * EVERY_S, "JVM", 7, 600, threads(n), 400) for n in range(400)]
+
+    assert not_flat(of_threads(lambda n: 80 + (150 if n > 200 else 60) * (n % 9) // 8)) == set()
+    assert not_flat(of_threads(lambda n: 80 + n // 2 + 60 * (n % 9) // 8)) == {"threads"}

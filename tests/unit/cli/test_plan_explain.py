@@ -136,3 +136,16 @@ def test_the_exit_code_is_what_a_command_returns(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setitem(sys.modules, "returning", module)
     monkeypatch.setitem(main.COMMANDS, "run", ("returning", "Returns."))
     assert main.invoke(["run"]) == ExitCode.HALTED
+
+
+@pytest.mark.parametrize("name", ["orders-to-postgres", "orders-to-delta", "orders-to-iceberg", "orders-to-files"])
+def test_explain_and_plan_tell_the_reader_of_a_sink_outside_kafka_the_same(
+    capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    file = str(EXAMPLES / f"{name}.yaml")
+    assert main.invoke(["explain", "-f", file, "-o", "json"]) == ExitCode.OK
+    explained = json.loads(capsys.readouterr().out)
+    assert main.invoke(["plan", "-f", file, "-o", "json"]) == ExitCode.OK
+    planned = json.loads(capsys.readouterr().out)
+    assert explained["readerHasTo"] == planned["summary"]["reader"] == "nothing"
+    assert not any("at a time" in cost for cost in planned["summary"]["costs"])

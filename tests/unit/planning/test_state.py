@@ -10,11 +10,13 @@ import pytest
 from ackwright.api.fields import ChangeClass
 from ackwright.api.spec import DeliveryPipeline, parse
 from ackwright.errors import InvalidSpec
+from ackwright.planning.chain import chain
 from ackwright.planning.changes import changes, largest_effect
 from ackwright.planning.guarantees import values
 from ackwright.planning.judgement import judge
 from ackwright.planning.permissions import Role, needs
 from ackwright.planning.plan import plan
+from ackwright.planning.summary import summary
 from ackwright.planning.topics import DECISIONS_TOPIC
 from ackwright.render.jobspec import jobspec
 from ackwright.render.workload import job_config, objects
@@ -174,3 +176,19 @@ def test_control_a_stateless_transform_needs_none() -> None:
     before = pipeline(state=None, checkpoint=None, source=source, transform={"sql": "SELECT value FROM source"})
     after = pipeline(state=None, checkpoint=None, source=source, transform={"sql": "SELECT key, value FROM source"})
     assert largest_effect(changes(before, after)) is ChangeClass.RESTART
+
+
+def test_summary_and_chain_say_that_a_micro_batch_is_one_transaction_of_the_driver() -> None:
+    made = plan(pipeline())
+    assert (
+        made.promise.after_a_crash == "the micro-batch that was not committed runs again, with the state from before it"
+    )
+    costs = summary(made).costs
+    assert costs[0].startswith("one transaction of the driver per micro-batch")
+    assert not any("at a time" in cost for cost in costs)
+    links = {link.name: link for link in chain(made).links}
+    assert links["sink producer"].subject == "producer of the driver"
+    assert "if it is lost, the pipeline halts" in str(links["state"].caveat)
+    source = {"topics": ["in"]}
+    stateless = plan(pipeline(source=source, state=None, transform={"sql": "SELECT value FROM source"}))
+    assert "state" not in {link.name for link in chain(stateless).links}
