@@ -63,7 +63,7 @@ GOOD = document(NOBODY, "p", "exactly-once", "in", "out")
         (yaml.safe_dump({**GOOD, "kind": "Deployment"}).encode(), "DeliveryPipeline"),
         (yaml.safe_dump_all([GOOD, GOOD]).encode(), "2 YAML documents"),
     ],
-    ids=["syntax", "binary", "empty", "text", "twice", "kind", "two"],
+    ids=["syntax", "utf-16", "latin-1", "empty", "text", "twice", "kind", "two"],
 )
 def test_a_file_that_is_no_pipeline(tmp_path: Path, content: bytes, words: str) -> None:
     file = tmp_path / "pipeline.yaml"
