@@ -55,6 +55,7 @@ export interface Condition {
   readonly type: string;
   readonly status: string;
   readonly good: boolean;
+  readonly expected: boolean; // it belongs to a change, or was asked for
   readonly reason: string;
   readonly message: string;
   readonly since: string;

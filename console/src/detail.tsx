@@ -159,7 +159,7 @@ function ConditionView(props: { condition: Condition; name: string; namespace: s
   const { condition: c, name, namespace, now } = props;
   const command = c.remedy?.command.replace(/\bNAME\b/, `${name} -n ${namespace}`);
   return (
-    <li class={c.good ? "good" : c.status === "Unknown" || c.type === "Reconciling" ? "pending" : "bad"}>
+    <li class={c.good ? "good" : c.status === "Unknown" || c.type === "Reconciling" || c.expected ? "pending" : "bad"}>
       <p>
         <strong>{c.type}</strong> {c.status} <span class="reason">{c.reason}</span>{" "}
         <span class="muted">{ago(c.since, now)}</span>
@@ -182,6 +182,8 @@ function ConditionView(props: { condition: Condition; name: string; namespace: s
 
 function Now({ detail, points, now }: { detail: Detail; points: readonly Point[]; now: number }) {
   const { progress, row, driver } = detail;
+  const latest = progress?.batchId ?? row.batch;
+  const batch = latest !== null && latest >= 0 ? latest : null; // before the first one a driver reports -1
   const events = changes(points);
   const marks = events.map((e) => e.at);
   const counters: [string, number | undefined][] = [
@@ -195,10 +197,10 @@ function Now({ detail, points, now }: { detail: Detail; points: readonly Point[]
       <dl class="figures">
         <Figure name="lag" value={number(progress?.lag ?? row.lag)} />
         <Figure name="rate" value={rate(progress?.recordsPerSecond ?? row.rate)} />
-        <Figure name="batch" value={number(progress?.batchId ?? row.batch)} />
-        {progress && <Figure name="last batch" value={`${progress.batchSeconds} s`} />}
+        <Figure name="batch" value={number(batch)} />
+        {progress && batch !== null && <Figure name="last batch" value={`${progress.batchSeconds} s`} />}
         {progress && <Figure name="records" value={number(progress.records)} />}
-        {progress && <Figure name="driver" value={`${progress.state}, number ${progress.driver}`} />}
+        {progress && <Figure name="driver" value={progress.driver ? `${progress.state}, number ${progress.driver}` : progress.state} />}
         {progress && <Figure name="query restarts" value={number(progress.restarts)} />}
         {counters.map(([name, value]) => (value ? <Figure key={name} name={name} value={number(value)} /> : null))}
       </dl>

@@ -157,9 +157,9 @@ function StageView({ stage, kills }: { stage: Stage; kills: readonly Entry[] }) 
       <p>
         {number(stage.done)} of {number(stage.total)} records, {rate(stage.rate)}, lag {number(stage.lag)}
         {stage.kills > 0 && (
-          <strong class="broken">
-            , {stage.kills} kill{stage.kills === 1 ? "" : "s"}
-          </strong>
+          <>
+            , <strong class="broken">{stage.kills === 1 ? "1 kill" : `${stage.kills} kills`}</strong>
+          </>
         )}
         {stage.detail && `, ${stage.detail}`}
       </p>

@@ -21,6 +21,8 @@ Time = Annotated[
     str, Field(pattern="^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]{8}Z$", json_schema_extra={"format": "date-time"})
 ]
 
+# Of these conditions False is the good status, of the others True.
+GOOD_IF_FALSE = frozenset({"Stalled", "Reconciling", "RolledBack"})
 _TIME = "%Y-%m-%dT%H:%M:%SZ"
 
 

@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ackwright.api.spec import API_VERSION, KIND
+from ackwright.api.status import GOOD_IF_FALSE
 from ackwright.cli.output import console, emit, output_option
 from ackwright.cli.target import Target, target_options
 from ackwright.reasons import ConditionReason
@@ -29,7 +30,6 @@ _COUNTERS = {
 _WIDE = ("topics", "batch", "restarts", "driver", "node")
 _NUMBERS = ("lag", "records/s", "batch", "restarts")
 _INTERVAL_S = 2.0  # of --watch
-_GOOD_STATUS = {"Stalled": "False", "Reconciling": "False"}
 
 Resource = Mapping[str, Any]
 Resources = Sequence[Resource]
@@ -198,7 +198,7 @@ def _topics(topics: Sequence[Mapping[str, Any]]) -> Table:
 
 def _truth(kind: str, condition: Mapping[str, Any]) -> Text:
     truth = condition.get("status", "")
-    if truth == _GOOD_STATUS.get(kind, "True"):
+    if truth == ("False" if kind in GOOD_IF_FALSE else "True"):
         style = "green"
     else:
         style = "yellow" if truth in ("Unknown", "") or kind == "Reconciling" else "red"

@@ -12,18 +12,17 @@ from typing import Any
 
 import yaml
 
-from ackwright.api.status import Status, parse_status
+from ackwright.api.status import GOOD_IF_FALSE, Status, parse_status
 from ackwright.console.chain import chain_view
 from ackwright.planning.declared import declaration
 from ackwright.planning.plan import plan
 from ackwright.planning.policy import Policy
-from ackwright.reasons import ConditionReason
+from ackwright.reasons import ConditionReason, consequences
 from ackwright.render.names import ROLE_LABEL
 
 View = dict[str, Any]
 Object = Mapping[str, Any]
 
-_GOOD_STATUS = {"Stalled": "False", "Reconciling": "False"}  # of the other conditions: True
 _EVENTS_MAX = 100  # the latest
 
 
@@ -129,11 +128,12 @@ def _chain(resource: Object, status: Status) -> tuple[View | None, str | None]:
 
 def _condition(condition: Object, remedies: Remedies) -> View:
     kind, status = condition["type"], condition["status"]
-    good = status == _GOOD_STATUS.get(kind, "True")
+    good = status == ("False" if kind in GOOD_IF_FALSE else "True")
     return {
         "type": kind,
         "status": status,
         "good": good,
+        "expected": consequences(condition["reason"]).expected,
         "reason": condition["reason"],
         "message": condition.get("message", ""),
         "since": condition.get("lastTransitionTime", ""),

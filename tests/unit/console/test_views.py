@@ -48,6 +48,21 @@ def test_a_condition_that_is_not_good_has_its_remedy() -> None:
     assert conditions["JobRunning"]["remedy"] is None
 
 
+@pytest.mark.parametrize(
+    ("kind", "status", "reason", "good", "expected"),
+    [
+        ("RolledBack", "True", "DeadlineExceeded", False, False),
+        ("Ready", "False", "Starting", False, True),
+        ("Ready", "True", "Delivering", True, False),
+    ],
+)
+def test_what_is_good_and_what_is_expected(kind: str, status: str, reason: str, good: bool, expected: bool) -> None:
+    condition = {"type": kind, "status": status, "reason": reason}
+    resource = {**recorded.resource("ledger"), "status": {"conditions": [condition]}}
+    [shown] = detail(resource, Details(), REMEDIES)["conditions"]
+    assert (shown["good"], shown["expected"]) == (good, expected)
+
+
 def test_the_chain_has_one_weakest_link() -> None:
     chain = detail(recorded.resource("delayed-flights"), Details(), REMEDIES)["chain"]
     assert [link["name"] for link in chain["links"]][:2] == ["upstream producer", "source topic"]
