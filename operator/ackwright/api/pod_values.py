@@ -145,14 +145,15 @@ EnvPrefix = Annotated[
         ),
     ),
 ]
+_ABSOLUTE = Pattern(
+    "^(/[A-Za-z0-9_-][A-Za-z0-9._-]*)+$",
+    "must be an absolute path of letters, digits, '.', '_' and '-'",
+    "write for instance /mnt/data",
+    longest=512,
+)
 MountPath = Annotated[
     str,
-    Pattern(
-        "^(/[A-Za-z0-9_-][A-Za-z0-9._-]*)+$",
-        "must be an absolute path of letters, digits, '.', '_' and '-'",
-        "write for instance /mnt/data",
-        longest=512,
-    ),
+    _ABSOLUTE,
     StringConstraints(max_length=512),
     Check(
         lambda path: path.startswith(MOUNT_ROOTS) and not f"{path}/".startswith(f"{OWN_DIRECTORY}/"),
@@ -163,12 +164,7 @@ MountPath = Annotated[
 ]
 SidecarPath = Annotated[
     str,
-    Pattern(
-        "^(/[A-Za-z0-9_-][A-Za-z0-9._-]*)+$",
-        "must be an absolute path of letters, digits, '.', '_' and '-'",
-        "write for instance /mnt/data",
-        longest=512,
-    ),
+    _ABSOLUTE,
     StringConstraints(max_length=512),
     Check(
         lambda path: not f"{path}/".startswith(("/var/run/", "/run/")) and path != "/var",

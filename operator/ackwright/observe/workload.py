@@ -23,10 +23,8 @@ Object = Mapping[str, Any]
 
 _LOG_PREFIX = "ackwright: "  # of the line on stderr with which the job says why it ends
 _NODE_LOST = "DeletionByTaintManager"
-_CONTAINER, _CONFIG = (
-    "driver",
-    "job",
-)  # names in the pod, also in that of a check; others may add containers and volumes, such as a service mesh
+# Names in the pod, also in that of a check; others may add containers and volumes, such as a service mesh.
+_CONTAINER, _CONFIG = "driver", "job"
 # A pipeline has two drivers at most, and for a moment their successors. Authors can create pods with the same labels.
 _DRIVERS_READ = 4
 

@@ -122,7 +122,7 @@ def decide(
     held = status.edit if status.edit is not None and status.edit.hash == present.hash else None
     other_state = _of_new_state(before, declared.pipeline) if accepted.delivered else ()
     if other_state:
-        held = _without_its_state(held, present, other_state, now)
+        held = _refused_for_state(held, present, other_state, now)
         return Decision(before, accepted, status.previous, held, outdated=frozenset(c.uid for c in observed.checks))
     rolled_back = held is not None and held.state == ROLLED_BACK
     unprotected = held is None and not any(driver.ready for driver in observed.drivers)
@@ -144,18 +144,18 @@ def _of_new_state(before: DeliveryPipeline, after: DeliveryPipeline) -> tuple[Ch
     return tuple(c for c in changes(before, after) if c.change is ChangeClass.NEW_STATE)
 
 
-def _without_its_state(
+def _refused_for_state(
     held: EditStatus | None, present: Accepted, edits: Sequence[Change], now: datetime
 ) -> EditStatus:
     """A refused edit. held: the same one, if it was held before."""
     since = held.since if held is not None and held.state == REFUSED else format_time(now)
-    fields_ = ", ".join(edit.field for edit in edits)
+    paths = ", ".join(edit.field for edit in edits)
     return EditStatus(
         generation=present.generation,
         hash=present.hash,
         state=REFUSED,
         reason=Reason.INVALID_TRANSFORM,
-        message=f"{fields_} cannot change while the pipeline has state, which is of the query before; restore the "
+        message=f"{paths} cannot change while the pipeline has state, which is of the query before; restore the "
         "earlier spec, and create a pipeline with another name",
         since=since,
     )
