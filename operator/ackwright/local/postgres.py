@@ -128,13 +128,15 @@ class EmbeddedPostgres:
         if self._server is not None:
             self._server.send_signal(signal.SIGSTOP)  # first, so that it starts no further process
             for process in _children(self._server.pid):
-                os.kill(process, signal.SIGSTOP)
+                with suppress(ProcessLookupError):
+                    os.kill(process, signal.SIGSTOP)
 
     def resume(self) -> None:
         """Continues after suspend()."""
         if self._server is not None:
             for process in (*_children(self._server.pid), self._server.pid):
-                os.kill(process, signal.SIGCONT)
+                with suppress(ProcessLookupError):  # those that continue may end others
+                    os.kill(process, signal.SIGCONT)
 
     def sql(self, statement: str, database: str = "postgres", user: str = ADMIN) -> list[list[str]]:
         """The rows of a statement, as psql prints them. user: one whose password is that of the administrator."""

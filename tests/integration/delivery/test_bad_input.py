@@ -129,10 +129,9 @@ def test_no_such_topic(asked: Document, tmp_path: Path, guarantee: str) -> None:
 
 
 def test_fewer_brokers_than_replicas(asked: Document, tmp_path: Path) -> None:
-    asked["spec"] |= {
-        "topics": [{"name": f"{asked['metadata']['name']}-new", "partitions": 1}],
-        "tolerate": {"brokerFailures": 2},
-    }
+    topic = f"{asked['metadata']['name']}-new"
+    asked["spec"]["source"]["topics"] = [topic]
+    asked["spec"] |= {"topics": [{"name": topic, "partitions": 1}], "tolerate": {"brokerFailures": 2}}
     refused(
         write_document(tmp_path, asked),
         ExitCode.UNAVAILABLE,

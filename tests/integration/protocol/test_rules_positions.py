@@ -7,6 +7,7 @@ the damage. The brokers' part is in test_broker_facts.py; how a position starts 
 from __future__ import annotations
 
 import ast
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -325,6 +326,26 @@ def test_rule_03_init_comes_before_the_read(pipe: NewPipe) -> None:
     assert p.positions()[0] == 0
     assert p.written() == []
     assert_nothing_hangs(p.servers, p.sink)
+
+
+def test_rule_03_a_row_after_the_fencing_is_refused_as_such(pipe: NewPipe) -> None:
+    """The producer then refuses rows without the cause; the task still names its successor."""
+    p = pipe()
+    owned = p.take()
+    older = owned.lanes.sink.open(0, [p.lane()], owned.lanes.membership)
+    younger = p.lanes(owned)
+
+    def overtaken() -> Iterator[pa.RecordBatch]:
+        yield from rows(b"older")
+        wait_until(lambda: p.written("read_uncommitted") == [b"older"], "the row is in the log", SECONDS)
+        younger.sink.open(0, [p.lane()], younger.membership)
+        deadline = time.monotonic() + SECONDS
+        while time.monotonic() < deadline:  # a refused row ends this iterator
+            yield from rows(b"late")
+
+    target = {p.lane(): Position(5, p.ids()[p.source], owned.driver)}
+    assert reason_of(lambda: older.commit(target, overtaken())) is Reason.POSITION_CONFLICT
+    assert p.written() == []
 
 
 def test_rule_03_output_in_several_topics_is_visible_as_one(pipe: NewPipe) -> None:

@@ -138,7 +138,7 @@ class SlotTransactions:
             if failure:
                 raise failure  # before the error of the rows: both show that the producer is fenced, this one by name
             if refused:
-                raise refused
+                raise _fatal(producer) or refused
             fault_point("after-offsets", *lanes)
             fault_point("before-commit", *lanes)
             producer.commit_transaction(max(self._timeout, self._job.transaction_timeout_ms / 1000))
@@ -204,6 +204,18 @@ class SlotTransactions:
             librdkafka.connect(producer, topic, one_of_each_leader(metadata), self._timeout)
         except (JobError, KafkaException):
             return  # it connects when it is used, or fails there with a cause
+
+
+def _fatal(producer: Producer) -> KafkaException | None:
+    """The error that made the producer unusable, such as a fencing; None: there was none.
+
+    A row is then refused with _FATAL, which does not name it. Transactional calls do, without a request.
+    """
+    try:
+        producer.begin_transaction()  # refused in any case: a transaction is open
+    except KafkaException as e:
+        return e if e.args[0].fatal() else None
+    return None
 
 
 def pauses_between_handles() -> Iterator[float]:
