@@ -46,8 +46,8 @@ def test_a_jvm_may_fill_its_heap() -> None:
 
 def test_a_soak_without_a_series_that_it_needs_is_no_proof() -> None:
     """All samples of open transactions fail, or the job's JVM is never seen."""
-    seen = [samples(lambda n: 300, role=role) for role in ("driver", "JVM", "worker daemon", "broker 1")]
-    series = [s for one in seen for s in judge(one)]
+    sampled = [samples(lambda n: 300, role=role) for role in ("driver", "JVM", "worker daemon", "broker 1")]
+    series = [s for one in sampled for s in judge(one)]
     assert unjudged([*series, *judge_transactions([1] * 100)]) == []
     assert [text.split(" was not ")[0] for text in unjudged(series)] == ["brokers"]
     without_jvm = [s for s in series if not s.name.startswith("JVM")]

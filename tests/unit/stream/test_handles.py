@@ -130,7 +130,7 @@ def test_a_handle_whose_preparation_hangs_is_not_waited_for(monkeypatch: pytest.
     handles = Handles(make, warm)
     handles.prepare("a")
     assert hangs.wait(10)
-    assert str(handles.take("a").name) == "a#1"  # type: ignore[attr-defined]
+    assert str(handles.take("a").name) == "a#1"
     released.set()
     assert gone[0].wait(10)
 
