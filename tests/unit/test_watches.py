@@ -50,6 +50,7 @@ class Server:
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watches, "_PAUSE_S", (0.0, 0.0))
     monkeypatch.setattr(watches, "_BETWEEN_S", 0.001)
+    monkeypatch.setattr(watches, "_EXPIRED_PAUSE_S", (0.0,))
 
 
 def observed(
@@ -102,6 +103,20 @@ def test_changes_come_in_their_order_and_each_watch_goes_on_after_the_last() -> 
 def test_whatever_goes_wrong_it_lists_again(error: Exception) -> None:
     server = Server([[], [thing("b", 5)]], [[("ADDED", thing("a", 11)), error]])
     assert observed(server, lambda f: len(f) == 3) == [("list", "Pod", []), ("ADDED", "a"), ("list", "Pod", ["b"])]
+
+
+def test_watches_that_expire_in_a_row_list_again_ever_more_rarely(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each list of a large cluster costs the API server as much as thousands of events."""
+    pauses: list[float] = []
+    monkeypatch.setattr(watches, "_EXPIRED_PAUSE_S", (0.001, 0.002, 0.003))
+    monkeypatch.setattr(watches.random, "uniform", lambda low, high: pauses.append(high) or 1.0)
+    gone = ApiError(410, "too old")
+    server = Server([[]], [[gone], [gone], [gone], [gone], [("ADDED", thing("a", 11))]])
+    waited: list[float | None] = []
+    wait = threading.Event.wait
+    monkeypatch.setattr(threading.Event, "wait", lambda self, s=None: waited.append(s) or wait(self, s))
+    observed(server, lambda calls: ("ADDED", "a") in calls)
+    assert [s for s in waited if s in (0.001, 0.002, 0.003)] == [0.001, 0.002, 0.003, 0.003]
 
 
 def test_a_list_that_fails_is_asked_for_again_before_it_begins() -> None:

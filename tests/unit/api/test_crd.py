@@ -188,7 +188,14 @@ def test_columns_show_existing_fields() -> None:
         "Lag",
         "Age",
     ]
-    assert [c["name"] for c in columns if c.get("priority")] == ["Topics", "Batch", "Records/s", "Driver", "Why"]
+    assert [c["name"] for c in columns if c.get("priority")] == [
+        "Observed",
+        "Topics",
+        "Batch",
+        "Records/s",
+        "Driver",
+        "Why",
+    ]
     for column in columns:
         path = column["jsonPath"].lstrip(".")
         named = re.fullmatch(
