@@ -107,16 +107,21 @@ def test_whatever_goes_wrong_it_lists_again(error: Exception) -> None:
 
 def test_watches_that_expire_in_a_row_list_again_ever_more_rarely(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each list of a large cluster costs the API server as much as thousands of events."""
-    pauses: list[float] = []
-    monkeypatch.setattr(watches, "_EXPIRED_PAUSE_S", (0.001, 0.002, 0.003))
-    monkeypatch.setattr(watches.random, "uniform", lambda low, high: pauses.append(high) or 1.0)
-    gone = ApiError(410, "too old")
-    server = Server([[]], [[gone], [gone], [gone], [gone], [("ADDED", thing("a", 11))]])
-    waited: list[float | None] = []
+    waited: list[float] = []
     wait = threading.Event.wait
-    monkeypatch.setattr(threading.Event, "wait", lambda self, s=None: waited.append(s) or wait(self, s))
+
+    def recording(event: threading.Event, seconds: float | None = None) -> bool:
+        waited.append(seconds or 0.0)
+        return wait(event, 0.0 if seconds and seconds > 1000 else seconds)
+
+    monkeypatch.setattr(watches, "_EXPIRED_PAUSE_S", (2_000.0, 4_000.0, 8_000.0))
+    monkeypatch.setattr(threading.Event, "wait", recording)
+    gone = ApiError(410, "too old")
+    server = Server([[]], [[gone], [gone], [gone], [gone], [("ADDED", thing("a", 11))], [gone]])
     observed(server, lambda calls: ("ADDED", "a") in calls)
-    assert [s for s in waited if s in (0.001, 0.002, 0.003)] == [0.001, 0.002, 0.003, 0.003]
+    first, second, third, fourth = [seconds for seconds in waited if seconds > 1000][:4]
+    assert 1_000 <= first <= 2_000 <= second <= 4_000 <= third <= 8_000
+    assert 4_000 <= fourth <= 8_000
 
 
 def test_a_list_that_fails_is_asked_for_again_before_it_begins() -> None:
