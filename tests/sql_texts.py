@@ -100,7 +100,6 @@ ACCEPTED: tuple[str, ...] = (
     "SELECT timestampadd(HOUR, 1, kafka.timestamp) AS value FROM source",
     "SELECT timestampdiff(HOUR, kafka.timestamp, kafka.timestamp) AS value FROM source",
     "SELECT datediff(kafka.timestamp, kafka.timestamp) AS value FROM source",
-    "SELECT my_udf(value) AS value FROM source",
     "SELECT a.b.c.my_udf(value) AS value FROM source",
     "SELECT ceil(1.5, 1) AS value, current_timestamp, current_user FROM source",
     "SELECT value FROM source UNPIVOT (v FOR n IN (a, b))",
@@ -146,6 +145,11 @@ ACCEPTED: tuple[str, ...] = (
 
 # What Spark or the job refuses, with the text at which the error is shown. The view has key, value and kafka.
 REFUSED: tuple[tuple[str, str], ...] = (
+    ("SELECT conct(key, 'x') AS value FROM source", "conct"),
+    ("SELECT CAST(value AS STRING) AS value FROM source WHERE NOT `is_nul`(key)", "`is_nul`"),
+    ("SELECT upper(my_udf(value)) AS value FROM source", "my_udf"),
+    ("SELECT CAST(strpos(CAST(value AS STRING), 'a') AS STRING) AS value FROM source", "strpos"),  # of PostgreSQL
+    ("SELECT v AS value FROM source LATERAL VIEW explod(array('a')) t AS v", "explod"),
     ("SELECT reflect('java.lang.System', 'getenv') AS value FROM source", "reflect"),
     ("SELECT value FROM source WHERE Java_Method('java.util.UUID', 'randomUUID') <> 'a'", "Java_Method"),
     ("SELECT concat(value, try_reflect('java.lang.System', 'getenv', 'HOME')) AS value FROM source", "try_reflect"),

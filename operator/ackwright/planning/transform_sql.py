@@ -1,7 +1,7 @@
 """Judges transform.sql without Spark, by sqlglot's Spark dialect. Pure.
 
 It refuses only what Spark or the job certainly refuses. Of a text that it cannot read, where Spark may, it says so
-(`Judgement.unread`); of functions that it does not know, LATERAL VIEW and fields of structs it says nothing. The job
+(`Judgement.unread`); of arguments of functions, LATERAL VIEW and fields of structs it says nothing. The job
 has the last word (ackwright_stream/transform.py); tests/integration/spark/test_sql_judgement.py compares the two.
 """
 
@@ -17,11 +17,11 @@ from sqlglot import exp
 from sqlglot.errors import ParseError, TokenError
 from sqlglot.tokenizer_core import Token, TokenType
 
+from ackwright.planning import sql_functions
 from ackwright.planning.schema_ddl import TextProblem
 from ackwright.planning.sql_columns import MAX_PROBLEMS, VIEW, Output, SelectColumns, offset_of
 from ackwright.planning.sql_joins import Construct, StateTerms, is_join, join_problems
 from ackwright.planning.sql_parser import TooComplex, parse, tokenize
-from ackwright_stream.jobspec import REFUSED_FUNCTIONS
 from ackwright_stream.reasons import Reason
 
 # First words of queries.
@@ -149,7 +149,8 @@ def _of_trees(
     structure = (
         *_empty_column(tokens),
         *_tables(tree, start),
-        *_methods_of_the_jvm(tree, tokens),
+        *sql_functions.methods_of_the_jvm(tree, tokens),
+        *sql_functions.unknown(tree, tokens),
         *(_stateful(tree, tokens) if state is None else _not_built(tree, tokens, state)),
     )
     if structure:
@@ -268,15 +269,6 @@ def _empty_column(tokens: list[Token]) -> Iterator[TextProblem]:
             yield _invalid(first.start, "has a comma without a column", "remove it")
         elif kinds == (TokenType.SELECT, TokenType.COMMA):
             yield _invalid(second.start, "has a comma without a column", "remove it")
-
-
-def _methods_of_the_jvm(tree: exp.Expr, tokens: list[Token]) -> Iterator[TextProblem]:
-    """Functions that the job removes from Spark, because they call any method of its JVM."""
-    for call in tree.find_all(exp.Anonymous):
-        name = call.name.lower()
-        if name in REFUSED_FUNCTIONS:
-            offset = next((t.start for t in tokens if t.text.lower() == name), tokens[0].start)
-            yield _invalid(offset, f"calls {name}, which can run any code in the job", "use another function of Spark")
 
 
 # ------------------------------------------------ records are transformed on their own

@@ -14,12 +14,17 @@ from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Reason
 
 SPARK_VERSION = "4.1.1"
+_STATEFUL = "org.apache.spark.sql.execution.streaming.operators.stateful"
+_JOIN_HELPER = f"{_STATEFUL}.join.StreamingSymmetricHashJoinHelper"
 
 # By class of the JVM, the methods that this package calls on its instances.
 JVM_METHODS: Mapping[str, tuple[str, ...]] = {
+    "java.lang.Class": ("forName", "getField"),
     "java.lang.ClassLoader": ("loadClass",),
+    "java.lang.Runtime": ("freeMemory", "getRuntime", "maxMemory", "totalMemory"),
     "java.lang.StringBuilder": ("append",),
     "java.lang.Thread": ("currentThread", "getContextClassLoader"),
+    "java.lang.reflect.Field": ("get",),
     "java.time.Duration": ("ofMillis",),
     "java.util.Properties": ("setProperty",),
     "java.util.regex.Matcher": ("replaceAll",),
@@ -31,20 +36,26 @@ JVM_METHODS: Mapping[str, tuple[str, ...]] = {
     "org.apache.kafka.clients.admin.AdminClient": ("close", "create"),
     "org.apache.kafka.clients.consumer.KafkaConsumer": ("assign", "close", "poll", "seek"),
     "org.apache.spark.Dependency": ("rdd",),
-    "org.apache.spark.SparkContext": ("isStopped",),
+    "org.apache.spark.SparkContext": ("isStopped", "statusStore"),
     "org.apache.spark.api.java.JavaSparkContext": ("hadoopConfiguration", "sc"),
+    "org.apache.spark.executor.ExecutorMetrics": ("getMetricValue",),
     "org.apache.spark.rdd.CoalescedRDDPartition": ("parentsIndices",),
     "org.apache.spark.rdd.RDD": ("dependencies", "getNumPartitions", "partitions"),
     "org.apache.spark.api.python.PythonUtils": ("toSeq",),
+    "org.apache.spark.status.AppStatusStore": ("executorList",),
+    "org.apache.spark.status.api.v1.ExecutorSummary": ("failedTasks", "id", "peakMemoryMetrics"),
     "org.apache.spark.sql.Row": ("get", "schema"),
     "org.apache.spark.sql.catalyst.analysis.FunctionRegistryBase": ("dropFunction", "functionExists"),
     "org.apache.spark.sql.catalyst.expressions.Attribute": ("dataType", "metadata", "name"),
     "org.apache.spark.sql.catalyst.expressions.AttributeSet": ("contains",),
     "org.apache.spark.sql.catalyst.expressions.Expression": ("children", "deterministic"),
+    "org.apache.spark.sql.catalyst.planning.ExtractEquiJoinKeys$": ("unapply",),
+    "org.apache.spark.sql.catalyst.plans.JoinType": ("sql",),
     "org.apache.spark.sql.catalyst.parser.ParserInterface": ("parsePlan",),
     "org.apache.spark.sql.catalyst.plans.logical.LogicalPlan": (
         "children",
         "expressions",
+        "isStreaming",
         "output",
         "references",
         "subqueries",
@@ -52,6 +63,8 @@ JVM_METHODS: Mapping[str, tuple[str, ...]] = {
     ),
     "org.apache.spark.sql.catalyst.plans.logical.Aggregate": ("groupingExpressions",),
     "org.apache.spark.sql.catalyst.plans.logical.Deduplicate": ("keys",),
+    "org.apache.spark.sql.catalyst.plans.logical.EventTimeWatermark": ("nodeId",),
+    "org.apache.spark.sql.catalyst.plans.logical.Join": ("joinType", "left", "right"),
     "org.apache.spark.sql.catalyst.rules.RuleExecutor": ("execute",),
     "org.apache.spark.sql.classic.Dataset": ("ofRows", "queryExecution"),
     "org.apache.spark.sql.classic.SparkSession": ("sessionState",),
@@ -92,6 +105,8 @@ JVM_METHODS: Mapping[str, tuple[str, ...]] = {
         "stateStoreCkptId",
     ),
     "org.apache.spark.sql.execution.streaming.operators.stateful.StatefulOperatorStateInfo": ("operatorId",),
+    f"{_JOIN_HELPER}$": ("getStateWatermarkPredicates",),
+    f"{_JOIN_HELPER}$JoinStateWatermarkPredicates": ("left", "right"),
     "org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution": ("watermarkTracker",),
     "org.apache.spark.sql.execution.streaming.runtime.StreamExecution": ("lastExecution",),
     "org.apache.spark.sql.execution.streaming.runtime.StreamingQueryWrapper": ("recentProgress", "streamingQuery"),
@@ -105,6 +120,7 @@ JVM_METHODS: Mapping[str, tuple[str, ...]] = {
     "org.apache.spark.sql.types.StructType": ("fieldNames",),
     "org.apache.spark.sql.types.DataType": ("typeName",),
     "org.apache.spark.util.CollectionAccumulator": ("value",),
+    "scala.Product": ("productElement",),
 }
 
 
