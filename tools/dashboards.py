@@ -59,6 +59,34 @@ def pipeline() -> str:
             [(f"max by (part) (ackwright_start_seconds{{{_DRIVER}}})", "{{part}}")],
             *(12, 28, "s"),
         ),
+        _series(
+            "Heap: the driver's now, and the peak of each executor",
+            [
+                (f"max(ackwright_jvm_heap_bytes{{{_DRIVER}}})", "driver"),
+                (f"max(ackwright_jvm_heap_max_bytes{{{_DRIVER}}})", "driver, at most"),
+                (
+                    f'max by (executor) (ackwright_executor_heap_peak_bytes{{{_DRIVER},executor!="driver"}})',
+                    "executor {{executor}}, peak",
+                ),
+            ],
+            *(0, 36, "bytes"),
+        ),
+        _series(
+            "Share of time in garbage collection",
+            [(f"max by (executor) (rate(ackwright_executor_gc_seconds_total{{{_DRIVER}}}[5m]))", "{{executor}}")],
+            *(12, 36, "percentunit"),
+        ),
+        _series("Executors", [(f"max(ackwright_executors{{{_DRIVER}}})", "")], 0, 44, "short"),
+        _series(
+            "Failed tasks in five minutes",
+            [
+                (
+                    f"sum by (executor) (increase(ackwright_executor_failed_tasks_total{{{_DRIVER}}}[5m]))",
+                    "{{executor}}",
+                )
+            ],
+            *(12, 44, "short"),
+        ),
     ]
     dashboard = {
         "uid": "ackwright-pipeline",

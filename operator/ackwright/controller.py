@@ -52,7 +52,7 @@ CHILDREN = (
     ("rbac.authorization.k8s.io/v1", "Role"),
     ("rbac.authorization.k8s.io/v1", "RoleBinding"),
 )
-_AFTER_CONFLICT_S = 0.5
+_AFTER_CONFLICT_S, _LONGEST_CONFLICT_S = 0.5, 30.0
 _AFTER_BUSY_S, _LONGEST_BUSY_S = 1.0, 16.0  # until a connection is tried again for which other workers wait
 _AFTER_FENCED_S = 1.0
 _GATHER_S = 0.05  # objects that change together are reconciled together
@@ -93,6 +93,7 @@ class Controller:
         # Separate, so that Events about namespaces do not wait for reconciles.
         self._own_threads = ThreadPoolExecutor(1, thread_name_prefix="controller")
         self._busy_in_a_row: dict[Key, int] = {}  # how often other workers waited for a pipeline's cluster
+        self._conflicts_in_a_row: dict[Key, int] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._metrics = Metrics(
             self._watched_pipelines, self.worklist, self.lost.by_namespace, leads=lambda: self.leads
@@ -202,6 +203,7 @@ class Controller:
             self.worklist.forget(key)
             self._probes.forget(key)
             self._busy_in_a_row.pop(key, None)
+            self._conflicts_in_a_row.pop(key, None)
             self._reconciler.forget(resource["metadata"]["uid"])
             for other in self._index.remove(key):
                 self.worklist.add(other)
@@ -255,14 +257,16 @@ class Controller:
                     self._threads, self._reconciler.reconcile, resource, objects, reports
                 )
             self._busy_in_a_row.pop(key, None)
+            self._conflicts_in_a_row.pop(key, None)
             return delay
         except ConnectionBusy as e:
-            raise Postponed(self._busy_delay(key)) from e
+            raise Postponed(_growing(self._busy_in_a_row, key, _AFTER_BUSY_S, _LONGEST_BUSY_S)) from e
         except Fenced as e:
             raise Postponed(_AFTER_FENCED_S) from e
         except ApiError as e:
             if e.status == 409:  # no error: something changed the object meanwhile, and the event of that is on its way
-                return _AFTER_CONFLICT_S
+                self._metrics.conflicts.inc()
+                return _growing(self._conflicts_in_a_row, key, _AFTER_CONFLICT_S, _LONGEST_CONFLICT_S)
             self._metrics.errors.labels(e.reason.value).inc()
             log.warning("%s/%s: %s", *key, e.message)
             if e.retry_after:
@@ -273,10 +277,11 @@ class Controller:
             log.exception("%s/%s", *key)
             raise
 
-    def _busy_delay(self, key: Key) -> float:
-        """Seconds, which grow, since each reconcile of a pipeline takes time before it learns that it has to wait."""
-        times = self._busy_in_a_row[key] = self._busy_in_a_row.get(key, 0) + 1
-        return min(_LONGEST_BUSY_S, _AFTER_BUSY_S * 2.0 ** min(times - 1, 10)) * random.uniform(0.5, 1.0)  # noqa: S311 (jitter)
+
+def _growing(in_a_row: dict[Key, int], key: Key, first: float, longest: float) -> float:
+    """Seconds, which grow, since each reconcile of a pipeline takes time before it learns that it has to wait."""
+    times = in_a_row[key] = in_a_row.get(key, 0) + 1
+    return min(longest, first * 2.0 ** min(times - 1, 10)) * random.uniform(0.5, 1.0)  # noqa: S311 (jitter)
 
 
 def _matters(event: str, pod: Mapping[str, Any]) -> bool:

@@ -69,7 +69,12 @@ def finish(
     topics_left = throttles_left = None
     if pipeline:
         topics_left, throttles_left = _clean_up(
-            connections, pipeline, [n for n in own_topics if n not in shared], throttled_topics(status), late=late
+            connections,
+            pipeline,
+            [n for n in own_topics if n not in shared],
+            {t.name: t.id for t in status.topics},
+            throttled_topics(status),
+            late=late,
         )
     if (topics_left or throttles_left) and not late:
         return _SOON_S
@@ -114,20 +119,21 @@ def _clean_up(
     connections: Connections,
     pipeline: DeliveryPipeline,
     topics: Sequence[str],
+    ids: Mapping[str, str],
     throttled: Mapping[str, tuple[int, ...]],
     *,
     late: bool,
 ) -> tuple[str | None, str | None]:
     """Deletes topics and removes throttles, each on its cluster. Returns what is left of both, and why; None: nothing.
 
-    throttled, late: as for _end_throttles().
+    ids: of the topics, as last observed. throttled, late: as for _end_throttles().
     """
     delivery = plan(pipeline)
     left: tuple[list[str], list[str]] = ([], [])
     for role in ClusterRole:
         own = [name for name in topics if role_of(delivery, name) is role]
         own_throttled = {name: ids for name, ids in throttled.items() if role_of(delivery, name) is role}
-        if remaining := _delete_topics(connections, pipeline, role, own):
+        if remaining := _delete_topics(connections, pipeline, role, own, ids):
             left[0].append(remaining)
         if remaining := _end_throttles(connections, pipeline, role, own_throttled, late=late):
             left[1].append(remaining)
@@ -135,9 +141,17 @@ def _clean_up(
 
 
 def _delete_topics(
-    connections: Connections, pipeline: DeliveryPipeline, role: ClusterRole, names: Sequence[str]
+    connections: Connections,
+    pipeline: DeliveryPipeline,
+    role: ClusterRole,
+    names: Sequence[str],
+    ids: Mapping[str, str],
 ) -> str | None:
-    """Deletes the topics of one cluster. Returns those that are left, and why; None: none."""
+    """Deletes the topics of one cluster. Returns those that are left, and why; None: none.
+
+    Kafka's clients delete by name. A topic that has the name but another id than the pipeline's was created by
+    somebody else, and stays.
+    """
     if not names:
         return None
     try:
@@ -146,17 +160,22 @@ def _delete_topics(
         return f"{', '.join(names)}: {e.message}"
     try:
         with connections.attempt(key, kafka, pipeline.metadata.namespace, writes=True):
-            for name in names:
+            present = kafka.topics(names)
+            others = [name for name, topic in present.items() if str(topic.topic_id) != ids.get(name)]
+            own = [name for name in present if name not in others]
+            for name in own:
                 kafka.delete_topic(name)
             deadline = time.monotonic() + _GONE_S
-            while (left := kafka.topics(names)) and time.monotonic() < deadline:
+            while (left := kafka.topics(own)) and time.monotonic() < deadline:
                 time.sleep(0.1)
     except ConnectionBusy:
         return f"{', '.join(names)}: {_BUSY}"
     except AckwrightError as e:
         connections.failed(key, e)
         return f"{', '.join(names)}: {e.message}"
-    return f"{', '.join(left)}: the brokers have not completed the deletion" if left else None
+    problems = [f"{', '.join(left)}: the brokers have not completed the deletion"] if left else []
+    problems += [f"{', '.join(others)}: another topic has the name, by its id"] if others else []
+    return "; ".join(problems) or None
 
 
 def _end_throttles(

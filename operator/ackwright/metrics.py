@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Protocol
 
@@ -11,6 +12,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from ackwright.conditions.staleness import as_known
 from ackwright.conditions.transitions import ORDER
 
 Resources = Callable[[], Mapping[tuple[str, str], Mapping[str, Any]]]  # every pipeline, by namespace and name
@@ -48,6 +50,7 @@ class Metrics:
         worklist: Queue,
         lost: Callable[[], Mapping[str, bool]] = lambda: {},
         leads: Callable[[], bool] = lambda: True,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         """lost: returns whether each watched namespace is lost. leads: whether this replica leads."""
         self.registry = CollectorRegistry()
@@ -60,7 +63,12 @@ class Metrics:
         self.errors = Counter(
             "ackwright_reconcile_errors", "Reconciles that failed and are repeated", ["reason"], registry=self.registry
         )
-        self.registry.register(_PipelineMetrics(pipelines, worklist, lost, leads))
+        self.conflicts = Counter(
+            "ackwright_reconcile_conflicts",
+            "Reconciles that are repeated because something else changed an object meanwhile",
+            registry=self.registry,
+        )
+        self.registry.register(_PipelineMetrics(pipelines, worklist, lost, leads, now))
 
 
 class _PipelineMetrics(Collector):
@@ -72,8 +80,10 @@ class _PipelineMetrics(Collector):
         worklist: Queue,
         lost: Callable[[], Mapping[str, bool]],
         leads: Callable[[], bool],
+        now: Callable[[], datetime],
     ) -> None:
-        self._pipelines, self._worklist, self._lost, self._leads = pipelines, worklist, lost, leads
+        self._pipelines, self._worklist, self._lost = pipelines, worklist, lost
+        self._leads, self._now = leads, now
 
     def collect(self) -> Iterator[Metric]:
         leader = GaugeMetricFamily(
@@ -123,8 +133,9 @@ class _PipelineMetrics(Collector):
             field: GaugeMetricFamily(f"ackwright_topic_{name}", text, labels=_TOPIC)
             for field, name, text in _TOPIC_GAUGES
         }
+        now = self._now()
         for (namespace, name), resource in sorted(self._pipelines().items()):
-            status = resource.get("status") or {}
+            status = as_known(resource, now).get("status") or {}
             for c in status.get("conditions", ()):
                 if (c["type"], c["status"]) in counts:
                     counts[c["type"], c["status"]] += 1

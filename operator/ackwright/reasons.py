@@ -35,6 +35,7 @@ class ConditionReason(StrEnum):
     RESTARTING = "Restarting"
     SUSPENDED = "Suspended"
     COMPLETED = "Completed"
+    NOT_OBSERVED = "NotObserved"  # only of what is shown: the operator writes no condition with it
     NO_LEADER = "NoLeader"
     NOT_ENOUGH_REPLICAS = "NotEnoughReplicas"
     UNCLEAN_ELECTION = "UncleanElection"

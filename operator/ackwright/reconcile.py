@@ -27,6 +27,7 @@ from ackwright.clients.kafka import Kafka
 from ackwright.clients.kubernetes import Kubernetes
 from ackwright.conditions import report
 from ackwright.conditions.report import Outcome
+from ackwright.conditions.staleness import RENEWED_EVERY_S
 from ackwright.conditions.transitions import is_bad, never_valid, transitions
 from ackwright.deletion import finish
 from ackwright.errors import AckwrightError
@@ -284,17 +285,19 @@ class Reconciler:
         reported = {"conditions": conditions, "lost_topics": None, "moved_positions": None}
         changed = status.model_copy(update={"observed_generation": generation, **reported})
         self._write_status(resource, changed)
-        return self._settings.resync
+        return min(self._settings.resync, RENEWED_EVERY_S)
 
     def _write_status(self, resource: Object, status: Status) -> Object:
-        """Writes the status if it has changed, and Events for its transitions. Returns the resource as it is then.
+        """Writes the status if it has changed, or not for long, and Events for its transitions.
 
-        Raises ApiError with status 409 if the resource has changed since it was read.
+        Returns the resource as it is then. Raises ApiError with status 409 if the resource has changed since it was
+        read.
         """
-        changed = status_json(status)
-        if changed == resource.get("status"):
+        before, now = parse_status(resource.get("status")), self._now()
+        same = status_json(status.model_copy(update={"observed_at": before.observed_at})) == resource.get("status")
+        if same and before.observed_at and seconds_since(before.observed_at, now) < RENEWED_EVERY_S:
             return resource
-        before = parse_status(resource.get("status"))
+        changed = status_json(status.model_copy(update={"observed_at": format_time(now)}))
         answer = self._kubernetes.put_status({**resource, "status": changed})
         for c in transitions(before.conditions, status.conditions):
             write_event(
@@ -326,9 +329,9 @@ class Reconciler:
             return self._settings.progress_every if moving else _SOON_S
         if todo.idle and not observation.invalid and status.condition_is("Stalled", "False"):
             known = versions(resource, objects, observation.group_owner)
-            until = self._clock() + self._settings.resync
+            until = self._clock() + min(self._settings.resync, RENEWED_EVERY_S)
             memory.steady = SteadyState(known, until, observation.pipeline, status)
-        return min(self._seconds_between_requests(), self._settings.resync)
+        return min(self._seconds_between_requests(), self._settings.resync, RENEWED_EVERY_S)
 
     def _seconds_between_requests(self) -> float:
         """Seconds until the progress of a running driver is read again."""

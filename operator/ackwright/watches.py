@@ -33,6 +33,7 @@ RELIST_EVERY_S = 120.0  # a watch that has died looks like one without changes
 _WATCH_S = 60.0  # of one request; a thread may outlive stop() by this time
 _BETWEEN_S = 1.0  # between requests to a server that ends each at once
 _PAUSE_S = (1.0, 5.0)  # after an error
+_EXPIRED_PAUSE_S = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0)  # after so many watches in a row that have expired (410)
 _LOST_PAUSE_S = (5.0, 10.0, 20.0, 40.0, 60.0)  # after so many refusals in a row
 
 
@@ -87,11 +88,12 @@ class Watches:
         self._stopped.set()
 
     def _run(self, api_version: str, kind: str, namespace: str | None, listed: asyncio.Event) -> None:
-        refused = 0
+        refused = expired = 0
         while not self._stopped.is_set():
             self._last_turns[threading.current_thread().name] = self._clock()
             try:
                 self._follow(api_version, kind, namespace, listed)
+                expired = 0
             except ApiError as e:
                 if namespace is not None and e.status in _LOST:
                     refused = 1 if (kind, namespace) in self._listed else refused + 1
@@ -101,7 +103,10 @@ class Watches:
                     pause = _LOST_PAUSE_S[min(refused, len(_LOST_PAUSE_S)) - 1]
                     self._stopped.wait(pause * random.uniform(0.5, 1.0))  # noqa: S311 (jitter)
                     continue
-                if e.status == 410:  # the API server has forgotten the events since the last one
+                if e.status == 410:  # the API server has forgotten the events since the last one; a list is expensive
+                    expired += 1
+                    pause = _EXPIRED_PAUSE_S[min(expired, len(_EXPIRED_PAUSE_S)) - 1]
+                    self._stopped.wait(pause * random.uniform(0.5, 1.0))  # noqa: S311 (jitter)
                     continue
                 log.warning("watching %s: %s", kind, e.message)
                 self._stopped.wait(e.retry_after or random.uniform(*_PAUSE_S))  # noqa: S311 (jitter)

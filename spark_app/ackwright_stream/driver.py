@@ -11,6 +11,7 @@ import random
 import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 
 from pyspark.sql import DataFrame, SparkSession
@@ -28,11 +29,12 @@ from ackwright_stream.reasons import REASONS
 from ackwright_stream.reports import StartPart, State
 from ackwright_stream.sinks import registry
 from ackwright_stream.sinks.base import Sink
-from ackwright_stream.spark_internals import session, version
+from ackwright_stream.spark_internals import memory, session, version
 from ackwright_stream.standby import Standby
 from ackwright_stream.warm_up import start_workers, warm_up
 
 _ENDS_EVERY_S = 1.0
+_MEMORY_EVERY_S = 10.0  # executors send a heartbeat as often
 log = logging.getLogger(__name__)
 
 
@@ -64,6 +66,7 @@ class Driver:
             log.info("Spark %s is up after %.1f s", spark.version, time.monotonic() - started)
             start.ended(StartPart.JVM, time.monotonic() - (time.time() - spark.sparkContext.startTime / 1000))
             start.ended(StartPart.SPARK)
+            threading.Thread(target=self._follow_memory, args=(spark,), name="memory", daemon=True).start()
             try:
                 if self._delivery.uses_workers(registry.for_driver(self._job, None)):
                     start_workers(spark, self._job.slots)
@@ -209,6 +212,14 @@ class Driver:
         except JobError as e:
             if e.reason is Reason.GROUP_IN_USE:
                 raise
+
+    def _follow_memory(self, spark: SparkSession) -> None:
+        """For the metrics only: a JVM that does not answer any more is noticed by those who need it."""
+        with suppress(Exception):
+            while True:
+                self._progress.memory = memory.memory_use(spark)
+                if self._stop.wait(_MEMORY_EVERY_S):
+                    return
 
     def _follow_ends(self, cluster: Cluster) -> None:
         while not self._stop.is_set():

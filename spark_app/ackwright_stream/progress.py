@@ -20,6 +20,7 @@ from prometheus_client.registry import Collector
 
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import JobSpec
+from ackwright_stream.memory_use import MemoryUse
 from ackwright_stream.positions import Lane
 from ackwright_stream.reports import Failure, ProgressReport, StartPart, State
 from ackwright_stream.start_times import StartTimes
@@ -55,6 +56,7 @@ class Progress:
         self._recent: deque[tuple[float, int]] = deque()  # when, and records written then
         self._failure: Failure | None = None
         self._last_batch_at: float | None = None
+        self.memory: MemoryUse | None = None  # of Spark's JVMs; None: not known
         self.start = StartTimes(time.monotonic() if launched is None else launched)
         self.address: str | None = None  # host:port at which other drivers reach the server; None: it is not served
         self.member: Callable[[], str | None] = lambda: None  # the id under which this driver owns the pipeline
@@ -221,6 +223,46 @@ class ProgressMetrics(Collector):
         for part, seconds in report.start_seconds.items():
             start.add_metric([*values, part], seconds)
         yield start
+        yield from _memory_metrics(self._progress.memory, dict(zip(labels, values, strict=True)))
+
+
+# Attributes of ExecutorUse, and the name and help of their metrics.
+_EXECUTOR_GAUGES = {
+    "heap_peak_bytes": "Largest use of the heap by the executor, or the driver, at a heartbeat",
+    "off_heap_peak_bytes": "Largest use of JVM memory outside of the heap at a heartbeat",
+}
+_EXECUTOR_COUNTERS = {
+    "gc_seconds": "Time of garbage collections in the executor, or the driver",
+    "failed_tasks": "Tasks that failed in the executor",
+}
+
+
+def _memory_metrics(use: MemoryUse | None, labels: Mapping[str, str]) -> Iterator[Metric]:
+    """Nothing as long as Spark has not started."""
+    if use is None:
+        return
+    for name, text, value in (
+        ("jvm_heap_bytes", "Used heap of the driver's JVM", use.heap_bytes),
+        ("jvm_heap_max_bytes", "Largest heap of the driver's JVM", use.heap_max_bytes),
+        ("executors", "Executors that are connected to the driver", sum(e.name != "driver" for e in use.executors)),
+    ):
+        gauge = GaugeMetricFamily(f"ackwright_{name}", text, labels=list(labels))
+        gauge.add_metric(list(labels.values()), float(value))
+        yield gauge
+    families: list[tuple[str, GaugeMetricFamily | CounterMetricFamily]] = [
+        *(
+            (n, GaugeMetricFamily(f"ackwright_executor_{n}", t, labels=[*labels, "executor"]))
+            for n, t in _EXECUTOR_GAUGES.items()
+        ),
+        *(
+            (n, CounterMetricFamily(f"ackwright_executor_{n}", t, labels=[*labels, "executor"]))
+            for n, t in _EXECUTOR_COUNTERS.items()
+        ),
+    ]
+    for name, family in families:
+        for executor in use.executors:
+            family.add_metric([*labels.values(), executor.name], float(getattr(executor, name)))
+        yield family
 
 
 OWNER_PATH = "/owner/"

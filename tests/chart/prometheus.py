@@ -6,6 +6,7 @@ import functools
 import json
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -41,19 +42,22 @@ def scrape(
     waiting: float = 0,
     lost: bool = False,
     leads: bool = True,
+    unobserved: float = 0,
     pod: str = "ackwright-operator-1",
 ) -> Scrape:
     """The samples of an operator with this pipeline, with the labels that a PodMonitor adds.
 
     lost: whether its namespace is. leads: whether this replica does. waiting: for how many seconds a pipeline has been
-    due after a change.
+    due after a change. unobserved: for how many seconds the pipeline has not been observed.
     """
+    observed_at = ((resource or {}).get("status") or {}).get("observedAt", "2026-11-21T12:00:00Z")
+    now = datetime.fromisoformat(observed_at) + timedelta(seconds=unobserved)
     seconds = 0.0
     worklist = Worklist(lambda: seconds)
     worklist.add(PIPELINE)
     seconds = float(waiting)
     pipelines = {PIPELINE: resource} if resource and leads else {}
-    metrics = Metrics(lambda: pipelines, worklist, lambda: {PIPELINE[0]: lost}, lambda: leads)
+    metrics = Metrics(lambda: pipelines, worklist, lambda: {PIPELINE[0]: lost}, lambda: leads, lambda: now)
     for _ in range(reconciles):
         metrics.duration.observe(_RECONCILE_SECONDS)
     if failures:

@@ -145,6 +145,14 @@ CASES = [
         f"kubectl logs -n {NAMESPACE} deployment/ackwright-operator shows what its workers wait for.",
     ),
     Case(
+        "AckwrightNotObserved",
+        [scrape(STATES["delivering"], unobserved=960)] * 3,
+        1,
+        {"severity": "warning", **PIPELINE_LABELS},
+        "The operator does not observe pipeline ops/p",
+        f"Its conditions are Unknown. kubectl logs -n {NAMESPACE} deployment/ackwright-operator shows what fails.",
+    ),
+    Case(
         "AckwrightNamespaceLost",
         [scrape(STATES["delivering"], lost=True)] * 10,
         5,
@@ -204,6 +212,8 @@ NOT_FIRING = [
     ),
     ("AckwrightReconcileErrors", "an API server that was unreachable for a minute", [*_OUTAGE, *_OUTAGE[-1:] * 58]),
     ("AckwrightReconcileErrors", "occasional conflicts", failing(200, 60)),
+    ("AckwrightNotObserved", "at the limit", [scrape(STATES["delivering"], unobserved=900)] * 60),
+    ("AckwrightNotReady", "not observed", [scrape(STATES["delivering"], unobserved=960)] * 60),
     ("AckwrightNamespaceLost", "back", ([scrape(STATES["delivering"], lost=True)] * 4 + [HEALTHY]) * 10),
     ("AckwrightReconcilesLate", "at the limit", [scrape(STATES["delivering"], waiting=60)] * 60),
     ("AckwrightReconcilesLate", "a burst", ([scrape(STATES["delivering"], waiting=90)] * 4 + [HEALTHY]) * 10),

@@ -15,6 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from ackwright.conditions.transitions import ORDER
 from ackwright.metrics import Metrics
 from ackwright.worklist import Worklist
+from ackwright_stream.memory_use import ExecutorUse, MemoryUse
 from ackwright_stream.positions import Lane
 from ackwright_stream.progress import Progress, ProgressMetrics
 from minimal_job import minimal_job
@@ -36,6 +37,7 @@ def exported() -> Exported:
     metrics.errors.labels("Unexpected").inc()
     progress, driver = Progress(minimal_job()), CollectorRegistry()
     progress.batch(1, {Lane("in", 0): 1}, 1, 1.0)
+    progress.memory = MemoryUse(1, 2, (ExecutorUse("1", 1, 1, 1.0, 0),))
     driver.register(ProgressMetrics(progress))
     labels_of: dict[str, set[str]] = {}
     for registry in (metrics.registry, driver):

@@ -157,6 +157,33 @@ def test_what_somebody_else_has_changed_meanwhile_is_no_error(
     )
 
 
+def test_conflicts_are_counted_and_wait_for_longer_each_time(controller: Controller) -> None:
+    """Two writers that answer each other's writes at once would keep a worker busy for good."""
+    conflicting = True
+
+    class Reconciler:
+        def reconcile(self, *_: Any) -> float:
+            if conflicting:
+                raise ApiError(409, "PUT p/status failed")
+            return 30.0
+
+    async def reconcile() -> float:
+        return await controller._reconcile(KEY) or 0.0
+
+    controller._reconciler = cast(Any, Reconciler())
+    first, *_, last = [asyncio.run(reconcile()) for _ in range(9)]
+    assert 0.25 <= first <= 0.5
+    assert 15 <= last <= 30
+    [counted] = [
+        s.value for m in controller._metrics.conflicts.collect() for s in m.samples if s.name.endswith("_total")
+    ]
+    assert counted == 9
+    conflicting = False
+    asyncio.run(reconcile())
+    conflicting = True
+    assert asyncio.run(reconcile()) <= 0.5, "a success ends the series"
+
+
 def test_an_operator_whose_workers_never_become_free_is_unhealthy(controller: Controller) -> None:
     seconds = 0.0
     controller.worklist = Worklist(lambda: seconds)

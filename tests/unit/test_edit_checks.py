@@ -99,7 +99,8 @@ def test_an_edit_that_is_refused_leaves_the_driver_and_stalls_only_the_edit(worl
     writes = len(world.kubernetes.writes)
     for _ in range(100):
         world.reconcile()
-    assert world.kubernetes.writes[writes:] == [], "the same edit would be refused again"
+    renewals = ["status DeliveryPipeline p"] * 2  # of observedAt, in 500 s
+    assert world.kubernetes.writes[writes:] in (renewals[:1], renewals), "the same edit would be refused again"
 
 
 def test_control_without_the_check_the_wrong_edit_replaces_the_driver(

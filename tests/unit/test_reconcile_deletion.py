@@ -82,6 +82,20 @@ def test_a_topic_that_goes_with_the_pipeline_takes_its_moves_along() -> None:
     assert ("in" in world.kafka.existing, throttles(world)) == (False, [])
 
 
+@pytest.mark.parametrize("replaced", [False, True])
+def test_only_the_topic_that_the_pipeline_had_is_deleted(replaced: bool) -> None:
+    """One that somebody else created under its name stays."""
+    world = World(declared(deletionPolicy="Delete")).settle()
+    if replaced:
+        world.kafka.ids["in"] = "another"
+    assert is_gone(delete(world)) is not replaced, "the control: the pipeline's own topic is deleted at once"
+    world.seconds += world.settings.settle
+    assert is_gone(world)
+    assert ("in" in world.kafka.existing) is replaced
+    left = dict(world.kubernetes.recorded).get("TopicsNotDeleted", "")
+    assert ("in: another topic has the name" in left) is replaced
+
+
 @pytest.mark.parametrize("after", [False, True])
 def test_an_operator_that_dies_while_a_throttled_pipeline_is_deleted_leaves_no_throttle(after: bool) -> None:
     for number in itertools.count():

@@ -328,7 +328,7 @@ def test_without_a_change_nothing_is_written(running: World) -> None:
     writes = len(running.kubernetes.writes)
     before = copy.deepcopy(running.kafka.existing)
     for _ in range(5):
-        running.seconds += 60
+        running.seconds += 35
         running.reconcile()
     assert len(running.kubernetes.writes) == writes
     assert running.kafka.existing == before

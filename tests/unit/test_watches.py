@@ -50,6 +50,7 @@ class Server:
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watches, "_PAUSE_S", (0.0, 0.0))
     monkeypatch.setattr(watches, "_BETWEEN_S", 0.001)
+    monkeypatch.setattr(watches, "_EXPIRED_PAUSE_S", (0.0,))
 
 
 def observed(
@@ -102,6 +103,25 @@ def test_changes_come_in_their_order_and_each_watch_goes_on_after_the_last() -> 
 def test_whatever_goes_wrong_it_lists_again(error: Exception) -> None:
     server = Server([[], [thing("b", 5)]], [[("ADDED", thing("a", 11)), error]])
     assert observed(server, lambda f: len(f) == 3) == [("list", "Pod", []), ("ADDED", "a"), ("list", "Pod", ["b"])]
+
+
+def test_watches_that_expire_in_a_row_list_again_ever_more_rarely(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each list of a large cluster costs the API server as much as thousands of events."""
+    waited: list[float] = []
+    wait = threading.Event.wait
+
+    def recording(event: threading.Event, seconds: float | None = None) -> bool:
+        waited.append(seconds or 0.0)
+        return wait(event, 0.0 if seconds and seconds > 1000 else seconds)
+
+    monkeypatch.setattr(watches, "_EXPIRED_PAUSE_S", (2_000.0, 4_000.0, 8_000.0))
+    monkeypatch.setattr(threading.Event, "wait", recording)
+    gone = ApiError(410, "too old")
+    server = Server([[]], [[gone], [gone], [gone], [gone], [("ADDED", thing("a", 11))], [gone]])
+    observed(server, lambda calls: ("ADDED", "a") in calls)
+    first, second, third, fourth = [seconds for seconds in waited if seconds > 1000][:4]
+    assert 1_000 <= first <= 2_000 <= second <= 4_000 <= third <= 8_000
+    assert 4_000 <= fourth <= 8_000
 
 
 def test_a_list_that_fails_is_asked_for_again_before_it_begins() -> None:

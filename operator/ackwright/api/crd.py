@@ -121,6 +121,7 @@ _COLUMNS = [
     _column("Met", _condition("GuaranteeMet")),
     _column("Lag", ".status.delivery.lag", "integer"),
     _column("Age", ".metadata.creationTimestamp", "date"),
+    _column("Observed", ".status.observedAt", "date", wide=True),
     _column("Topics", ".status.topicsReady", wide=True),
     _column("Batch", ".status.delivery.batch", "integer", wide=True),
     _column("Records/s", ".status.delivery.recordsPerSecond", "number", wide=True),

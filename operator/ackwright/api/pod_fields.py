@@ -31,6 +31,7 @@ from ackwright.api.pod_values import (
     ContainerName,
     ContainerPort,
     DnsLabel,
+    DnsName,
     Group,
     PriorityClass,
     Quantity,
@@ -175,6 +176,7 @@ class PodTemplate(Model):
     priority_class_name: Annotated[PriorityClass | None, About("The PriorityClass. Default: that of the cluster.")] = (
         None
     )
+    scheduler_name: Annotated[DnsName | None, About("The scheduler. Default: that of Kubernetes.")] = None
     env: Annotated[
         Annotated[tuple[EnvVar, ...], Field(max_length=64)],
         About("Variables of the job's environment.", schema=map_by("name")),

@@ -204,6 +204,13 @@ class Status(Model):
         int | None,
         About("The generation of the spec that the status describes; -1 before the first reconciliation."),
     ] = None
+    observed_at: Annotated[
+        Time | None,
+        About(
+            "When the operator last observed the pipeline; renewed every five minutes if nothing else changes. After "
+            "fifteen minutes nobody knows whether the conditions still hold."
+        ),
+    ] = None
     guarantee: Annotated[Guarantee | None, About("The guarantee that is in force: that of the last valid spec.")] = None
     group: Annotated[
         Annotated[str, Field(max_length=256)] | None, About("The consumer group that holds the committed offsets.")

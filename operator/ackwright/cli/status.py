@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Literal, NoReturn
 
@@ -18,6 +19,7 @@ from ackwright.api.status import GOOD_IF_FALSE
 from ackwright.cli.output import console, emit, output_option
 from ackwright.cli.pipeline_names import name_argument
 from ackwright.cli.target import Target, target_options
+from ackwright.conditions.staleness import as_known
 from ackwright.reasons import ConditionReason
 from ackwright.wording import counted
 from ackwright_stream.jobspec import ExitCode
@@ -58,7 +60,8 @@ def status(
     namespace = None if all_namespaces else place.namespace
 
     def read() -> Resources:
-        return [place.pipeline(name)] if name else place.kubernetes.objects(API_VERSION, KIND, namespace)
+        resources = [place.pipeline(name)] if name else place.kubernetes.objects(API_VERSION, KIND, namespace)
+        return [as_known(r, datetime.now(UTC)) for r in resources]
 
     def shown(resources: Resources) -> RenderableType:
         return one(resources[0]) if name else _all(resources, namespace, wide=output == "wide")

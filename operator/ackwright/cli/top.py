@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, Literal, NoReturn
 
 import click
@@ -17,6 +18,7 @@ from ackwright.api.spec import API_VERSION, KIND
 from ackwright.cli.output import OutputFormat, console, emit, output_option
 from ackwright.cli.target import Target, target_options
 from ackwright.cli.waiting import waiting
+from ackwright.conditions.staleness import as_known
 from ackwright.reasons import ConditionReason
 from ackwright.wording import counted
 from ackwright_stream.jobspec import ExitCode
@@ -110,7 +112,8 @@ def top(*, by: Order, limit: int | None, watch: bool, target: Callable[[], Targe
     namespace = place.namespace if place.is_named else None
 
     def read() -> list[Row]:
-        return ordered([row(r) for r in place.kubernetes.objects(API_VERSION, KIND, namespace)], by)
+        now, resources = datetime.now(UTC), place.kubernetes.objects(API_VERSION, KIND, namespace)
+        return ordered([row(as_known(r, now)) for r in resources], by)
 
     if watch:
         _watch(read, limit, console())

@@ -77,6 +77,7 @@ def status(before: Status, observation: Observation, outcome: Outcome, now: date
     aspects = findings(facts)
     return Status(
         observed_generation=observation.generation,
+        observed_at=before.observed_at,
         guarantee=observation.pipeline.spec.guarantee,
         group=observation.pipeline.group,
         topics=observation.topic_statuses(before.topics, work, done=not outcome.pending),

@@ -16,12 +16,14 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from ackwright.api.document import MAX_BYTES
+from ackwright.conditions.staleness import as_known
 from ackwright.console.chain import plan_view
 from ackwright.console.source import Source
 from ackwright.console.views import Details, Object, Remedies, View, detail, row
@@ -60,13 +62,13 @@ class Views:
             "title": self._source.title,
             "at": self._source.at,
             "problem": listing.problem,
-            "pipelines": [row(r) for r in listing.resources],
+            "pipelines": [row(self._as_known(r)) for r in listing.resources],
         }
 
     def pipeline(self, namespace: str, name: str) -> View | None:
         """One pipeline; None if it does not exist. Raises AckwrightError."""
         read = self._read(namespace, name)
-        return detail(*read, self._remedies) if read else None
+        return detail(self._as_known(read[0]), read[1], self._remedies) if read else None
 
     def plan(self, text: str, namespace: str, name: str) -> View:
         """The plan of a text, compared with a pipeline if one is named."""
@@ -75,6 +77,10 @@ class Views:
 
     def activity(self, after: int) -> View | None:
         return self._source.activity(after)
+
+    def _as_known(self, resource: Object) -> Object:
+        """The resource as far as it is known now. A recorded state is shown as it was."""
+        return resource if self._source.at else as_known(resource, datetime.now(UTC))
 
     def _read(self, namespace: str, name: str) -> tuple[Object, Details] | None:
         place = (namespace, name)

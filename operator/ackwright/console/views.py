@@ -81,12 +81,13 @@ def row(resource: Object) -> View:
 
 
 def _health(resource: Object, conditions: Mapping[str, Object]) -> str:
-    """ready, attention (a person is needed, or the guarantee is broken), suspended, or waiting."""
+    """ready, attention (a person is needed, the guarantee is broken, or it is not observed), suspended, or waiting."""
 
     def status(kind: str) -> str:
         return str(conditions.get(kind, {}).get("status", ""))
 
-    if status("Stalled") == "True" or status("GuaranteeMet") == "False":
+    not_observed = conditions.get("Ready", {}).get("reason") == ConditionReason.NOT_OBSERVED
+    if status("Stalled") == "True" or status("GuaranteeMet") == "False" or not_observed:
         return "attention"
     if status("Ready") == "True":
         return "ready"

@@ -26,7 +26,7 @@ def audit_job(driver: Mapping[str, Any], name: str, routes: Iterable[str] = ()) 
     container_fields = ("image", "imagePullPolicy", "env", "envFrom", "resources", "securityContext")
     pod_fields = (
         *("imagePullSecrets", "securityContext", "serviceAccountName"),
-        *("nodeSelector", "tolerations", "priorityClassName"),
+        *("nodeSelector", "tolerations", "priorityClassName", "schedulerName"),
     )
     # Without managed-by, so that the operator's caches ignore the Job.
     labels = {k: v for k, v in meta["labels"].items() if "managed-by" not in k} | {ROLE_LABEL: "audit"}

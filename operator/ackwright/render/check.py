@@ -23,7 +23,7 @@ _CONTAINER_FIELDS = (
 )
 _POD_FIELDS = (
     *("imagePullSecrets", "securityContext", "serviceAccountName"),
-    *("nodeSelector", "tolerations", "priorityClassName"),
+    *("nodeSelector", "tolerations", "priorityClassName", "schedulerName"),
 )
 
 

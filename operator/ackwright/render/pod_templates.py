@@ -52,6 +52,7 @@ def merged(pod: Object, template: PodTemplate, same_role: Mapping[str, str]) -> 
             **_spread(template, same_role),
             **({"nodeSelector": dict(template.node_selector)} if template.node_selector else {}),
             **({"priorityClassName": template.priority_class_name} if template.priority_class_name else {}),
+            **({"schedulerName": template.scheduler_name} if template.scheduler_name else {}),
             **({"initContainers": [_sidecar(s) for s in template.sidecars]} if template.sidecars else {}),
         },
     }

@@ -18,6 +18,7 @@ SPARK_VERSION = "4.1.1"
 # By class of the JVM, the methods that this package calls on its instances.
 JVM_METHODS: Mapping[str, tuple[str, ...]] = {
     "java.lang.ClassLoader": ("loadClass",),
+    "java.lang.Runtime": ("freeMemory", "getRuntime", "maxMemory", "totalMemory"),
     "java.lang.StringBuilder": ("append",),
     "java.lang.Thread": ("currentThread", "getContextClassLoader"),
     "java.time.Duration": ("ofMillis",),
@@ -31,11 +32,14 @@ JVM_METHODS: Mapping[str, tuple[str, ...]] = {
     "org.apache.kafka.clients.admin.AdminClient": ("close", "create"),
     "org.apache.kafka.clients.consumer.KafkaConsumer": ("assign", "close", "poll", "seek"),
     "org.apache.spark.Dependency": ("rdd",),
-    "org.apache.spark.SparkContext": ("isStopped",),
+    "org.apache.spark.SparkContext": ("isStopped", "statusStore"),
     "org.apache.spark.api.java.JavaSparkContext": ("hadoopConfiguration", "sc"),
+    "org.apache.spark.executor.ExecutorMetrics": ("getMetricValue",),
     "org.apache.spark.rdd.CoalescedRDDPartition": ("parentsIndices",),
     "org.apache.spark.rdd.RDD": ("dependencies", "getNumPartitions", "partitions"),
     "org.apache.spark.api.python.PythonUtils": ("toSeq",),
+    "org.apache.spark.status.AppStatusStore": ("executorList",),
+    "org.apache.spark.status.api.v1.ExecutorSummary": ("failedTasks", "id", "peakMemoryMetrics"),
     "org.apache.spark.sql.Row": ("get", "schema"),
     "org.apache.spark.sql.catalyst.analysis.FunctionRegistryBase": ("dropFunction", "functionExists"),
     "org.apache.spark.sql.catalyst.expressions.Attribute": ("dataType", "metadata", "name"),

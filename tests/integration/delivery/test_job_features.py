@@ -163,6 +163,8 @@ def same_as_prometheus(address: str, progress: Any) -> None:
         ("lag", "lag"),
     ):
         assert [s.value for s in families[f"ackwright_{metric}"].samples] == [progress[field]], metric
+    [heap], [most] = (families[f"ackwright_jvm_heap{name}_bytes"].samples for name in ("", "_max"))
+    assert 0 < heap.value <= most.value
     positions = {s.labels["partition"]: s.value for s in families["ackwright_position"].samples}
     assert positions == {
         p: float(offset) for offsets in progress["positions"].values() for p, offset in offsets.items()

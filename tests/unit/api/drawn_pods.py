@@ -143,7 +143,9 @@ def pod_templates() -> st.SearchStrategy[dict[str, Any]]:
     return _fields(
         {},
         labels=_LABELS | st.just({"kueue.x-k8s.io/queue-name": "team"}),
-        annotations=st.dictionaries(st.sampled_from(["example.com/note", "note"]), _TEXT, max_size=2),
+        annotations=st.dictionaries(
+            st.sampled_from(["example.com/note", "note", "scheduling.volcano.sh/queue-name"]), _TEXT, max_size=2
+        ),
         nodeSelector=_LABELS,
         affinity=_AFFINITY,
         tolerations=_few(_TOLERATION),
@@ -151,6 +153,7 @@ def pod_templates() -> st.SearchStrategy[dict[str, Any]]:
             _SPREAD, min_size=1, max_size=2, unique_by=lambda s: (s["topologyKey"], s["whenUnsatisfiable"])
         ),
         priorityClassName=st.just("jobs"),
+        schedulerName=st.just("volcano"),
         env=_few(_VARIABLE, by="name"),
         envFrom=_few(_ENV_FROM),
         resources=_fields(

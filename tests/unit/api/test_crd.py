@@ -178,6 +178,11 @@ def test_patterns_mean_the_same_to_the_api_server() -> None:
         assert not re.search(r"\(\?|\\[dwbDWBAzZpP]", schema.get("pattern", "")), path
 
 
+def _column_type(schema: Mapping[str, Any]) -> str:
+    """kubectl shows the age of a date."""
+    return "date" if schema.get("format") == "date-time" else str(schema["type"])
+
+
 def test_columns_show_existing_fields() -> None:
     columns = VERSION["additionalPrinterColumns"]
     assert [c["name"] for c in columns if not c.get("priority")] == [
@@ -188,14 +193,25 @@ def test_columns_show_existing_fields() -> None:
         "Lag",
         "Age",
     ]
-    assert [c["name"] for c in columns if c.get("priority")] == ["Topics", "Batch", "Records/s", "Driver", "Why"]
+    assert [c["name"] for c in columns if c.get("priority")] == [
+        "Observed",
+        "Topics",
+        "Batch",
+        "Records/s",
+        "Driver",
+        "Why",
+    ]
     for column in columns:
         path = column["jsonPath"].lstrip(".")
         named = re.fullmatch(
             r'status\.conditions\[\?\(@\.type=="(Ready|GuaranteeMet)"\)\]\.(status|reason|message)', path
         )
         expected = (
-            "string" if named else ALL[path]["type"] if path in ALL else {"metadata.creationTimestamp": "date"}[path]
+            "string"
+            if named
+            else _column_type(ALL[path])
+            if path in ALL
+            else {"metadata.creationTimestamp": "date"}[path]
         )
         assert column["type"] == expected, path
 

@@ -104,3 +104,13 @@ def test_watch_prints_each_change_once(
 @pytest.mark.parametrize("arguments", [["flights", "-A"], ["--watch", "-o", "json"]])
 def test_what_does_not_go_together(cluster: Cluster, arguments: list[str]) -> None:
     assert main.invoke(["status", *arguments]) == ExitCode.INVALID
+
+
+def test_a_status_that_is_too_old_is_shown_as_unknown(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
+    cluster.resources[0]["status"]["observedAt"] = "2020-01-01T00:00:00Z"
+    assert main.invoke(["status", "flights"]) == ExitCode.FAILED
+    shown = capsys.readouterr().out
+    assert "Unknown" in shown
+    assert "NotObserved" in shown
+    del cluster.resources[0]["status"]["observedAt"]
+    assert main.invoke(["status", "flights"]) == ExitCode.OK, "the control"

@@ -93,6 +93,18 @@ def test_a_guarantee_that_is_not_met_comes_first_and_fails(
     assert worst["observedAt"] == "2026-01-02T03:04:05Z"
 
 
+def test_a_pipeline_that_has_not_been_observed_for_long_is_not_fine(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    resource = pipeline("calm")
+    assert top(monkeypatch, Cluster(resource)) == ExitCode.OK, "the control"
+    resource["status"]["observedAt"] = "2020-01-01T00:00:00Z"
+    capsys.readouterr()
+    assert top(monkeypatch, Cluster(resource)) == ExitCode.FAILED
+    *_, shown = capsys.readouterr().out.splitlines()
+    assert (shown.split()[3], shown.split()[-1]) == ("Unknown", "NotObserved")
+
+
 def test_a_suspended_pipeline_is_fine_and_one_without_a_status_is_not() -> None:
     suspended = pipeline("s", ready="False", reason="Suspended", met="Unknown")
     assert not row(suspended).is_fine, "its spec does not say so"

@@ -190,6 +190,34 @@ def test_several_pages_share_a_read() -> None:
     assert views.state()["problem"] == "not current"
 
 
+class Unobserved(Counting):
+    """A source whose pipeline was last observed years ago."""
+
+    def details(self, namespace: str, name: str) -> tuple[Object, Details] | None:
+        resource = recorded.resource("delayed-flights")
+        return {**resource, "status": {**resource["status"], "observedAt": "2020-01-01T00:00:00Z"}}, Details()
+
+    def pipelines(self) -> Listing:
+        read = self.details("", "")
+        return Listing([read[0]] if read else [])
+
+
+def test_a_pipeline_that_has_not_been_observed_for_long_needs_attention() -> None:
+    source = Unobserved()
+    views = Views(source, Remedies())
+    [row] = views.state()["pipelines"]
+    shown = views.pipeline("flights", "delayed-flights")
+    assert shown is not None
+    for view in (row, shown["row"]):
+        assert (view["health"], view["ready"], view["met"], view["reason"]) == (
+            *("attention", "Unknown", "Unknown"),
+            "NotObserved",
+        )
+    assert {c["status"] for c in shown["conditions"]} == {"Unknown"}
+    source.at = "2020-01-01T00:00:01Z"  # type: ignore[assignment]
+    assert views.state()["pipelines"][0]["health"] == "ready", "the control: a recorded state is shown as it was"
+
+
 def test_a_cluster_that_does_not_answer_is_reported_with_its_reason() -> None:
     source = Counting()
     source.failure = AckwrightError(Reason.KUBERNETES_UNREACHABLE, "no answer", "check the network")

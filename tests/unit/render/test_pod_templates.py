@@ -19,6 +19,7 @@ from ackwright.planning.validation import check
 from ackwright.render.audit import audit_job
 from ackwright.settings import OperatorSettings
 from unit.api.drawn_pods import pod_templates
+from unit.documents import ROOT
 from unit.render.pipelines import MINIMAL, SETTINGS, declared, driver, rendered
 from unit.render.pod_security import violations
 
@@ -96,6 +97,7 @@ def test_every_part_of_a_template_is_in_the_pod(template: dict[str, Any]) -> Non
         assert contains(pod["metadata"].get("annotations", {}), template.get("annotations", {}))
         assert spec.get("nodeSelector", {}) == template.get("nodeSelector", {})
         assert spec.get("priorityClassName") == template.get("priorityClassName")
+        assert spec.get("schedulerName") == template.get("schedulerName")
         names = {v["name"] for v in spec["volumes"]}
         assert {v["name"] for v in template.get("volumes", ())} <= names
         assert {v["name"] for v in template.get("env", ())} <= {v["name"] for v in container.get("env", ())}
@@ -128,6 +130,22 @@ def test_a_template_survives_the_round_trip(template: dict[str, Any]) -> None:
 
 def test_without_a_template_pods_are_as_before() -> None:
     assert pods(with_templates({})) == pods(declared(MINIMAL))
+
+
+def test_the_queues_of_the_guide_reach_the_pods() -> None:
+    """docs/pod-templates.md#queues"""
+    text = (ROOT / "docs" / "pod-templates.md").read_text().partition("## Queues")[2]
+    volcano, kueue = (
+        yaml.load(block.partition("```")[0], Loader=yaml.CSafeLoader)["spec"]["spark"]
+        for block in text.split("```yaml\n")[1:3]
+    )
+    for role, pod in pods(declared(MINIMAL, spark=volcano)).items():
+        assert pod["spec"]["schedulerName"] == "volcano", role
+        assert pod["metadata"]["annotations"]["scheduling.volcano.sh/queue-name"] == "jobs", role
+    executor = pods(declared(MINIMAL, spark=kueue))["executor"]
+    assert executor["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "jobs"
+    audit = audit_job(driver(rendered(declared(MINIMAL, spark=volcano))), "p-audit")
+    assert audit["spec"]["template"]["spec"]["schedulerName"] == "volcano"
 
 
 EVERY_VARIABLE = [
@@ -221,6 +239,7 @@ def test_control_a_prefix_that_begins_a_variable_of_the_job_is_refused() -> None
         ),
         ({"labels": {"a b": "x"}}, "must have keys of at most 63 letters"),
         ({"labels": {"a": "b c"}}, "must be a value of labels"),
+        ({"schedulerName": "Volcano"}, "must be at most 253 lower-case letters"),
         ({"priorityClassName": "system-node-critical"}, "is a class of Kubernetes' own components"),
         ({"tolerations": [{"key": "node.kubernetes.io/not-ready", "operator": "Exists"}]}, "nodes that are lost"),
         ({"tolerations": [{"value": "x"}]}, "needs a key, unless the operator is Exists"),

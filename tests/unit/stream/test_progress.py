@@ -6,6 +6,7 @@ import json
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import count
 from types import SimpleNamespace
 
@@ -15,6 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from ackwright_stream import progress as module
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Reason
+from ackwright_stream.memory_use import ExecutorUse, MemoryUse
 from ackwright_stream.positions import Lane
 from ackwright_stream.progress import Progress, serve
 from ackwright_stream.reports import ProgressReport, State
@@ -99,6 +101,20 @@ def test_prometheus_text_holds_the_same(address: str) -> None:
     kinds = {name: f.type for name, f in families.items()}
     assert kinds["ackwright_restarts"] == "counter"
     assert kinds["ackwright_lag"] == "gauge"
+
+
+def test_what_the_jvms_use_is_exported_once_it_is_known(address: str, progress: Progress) -> None:
+    assert "heap" not in get(f"{address}/metrics")
+    executor = ExecutorUse("1", heap_peak_bytes=300, off_heap_peak_bytes=40, gc_seconds=1.5, failed_tasks=2)
+    progress.memory = MemoryUse(100, 200, (replace(executor, name="driver"), executor))
+    text = get(f"{address}/metrics")
+    labels = 'guarantee="exactly-once",pipeline="ops/flights"'
+    assert f"ackwright_jvm_heap_bytes{{{labels}}} 100.0" in text
+    assert f"ackwright_jvm_heap_max_bytes{{{labels}}} 200.0" in text
+    assert f"ackwright_executors{{{labels}}} 1.0" in text
+    assert f'ackwright_executor_heap_peak_bytes{{executor="1",{labels}}} 300.0' in text
+    assert f'ackwright_executor_gc_seconds_total{{executor="driver",{labels}}} 1.5' in text
+    assert f'ackwright_executor_failed_tasks_total{{executor="1",{labels}}} 2.0' in text
 
 
 def test_a_lag_is_never_negative(progress: Progress) -> None:
