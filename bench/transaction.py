@@ -108,12 +108,13 @@ def measure(context: Context) -> list[Figure]:
                 raise RuntimeError("the rows were not acknowledged within 30 s")
 
         return [
-            _figure(pause, _durations(transaction, rounds, pause), _durations(produce, rounds, pause), context.report)
+            figure(pause, _durations(transaction, rounds, pause), _durations(produce, rounds, pause), context.report)
             for pause in PAUSES
         ]
 
 
-def _figure(pause: float, with_transaction: list[float], without: list[float], report: Callable[[str], None]) -> Figure:
+def figure(pause: float, with_transaction: list[float], without: list[float], report: Callable[[str], None]) -> Figure:
+    """The cost of a transaction (ms). pause: seconds since the last one. The durations are in ms."""
     p50, p99 = percentiles(with_transaction)
     baseline = statistics.median(without)
     title = f"a lane's transaction, {pause:g} s after the previous one, median"

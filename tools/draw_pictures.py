@@ -12,6 +12,8 @@ from pictures.svg import Picture
 ROOT = Path(__file__).resolve().parents[1]
 PLACE = ROOT / "docs" / "images"
 FIGURES = ROOT / "docs" / "figures"
+# Pages that show the charts of a file of figures once it exists.
+PAGES = (ROOT / "docs" / "acknowledgements.md",)
 
 
 def pictures() -> tuple[Picture, ...]:
@@ -25,13 +27,15 @@ def files() -> Mapping[str, str]:
 
 
 def main() -> int:
-    """Writes the files, and removes those that no code draws any more."""
+    """Writes the files and shows them on PAGES; removes files that no code draws any more."""
     PLACE.mkdir(exist_ok=True)
     for file in PLACE.glob("*.svg"):
         file.unlink()
     for name, content in files().items():
         (PLACE / name).write_text(content)
         print(f"docs/images/{name}")
+    for page in PAGES:
+        page.write_text(charts.with_charts(page.read_text(), FIGURES))
     return 0
 
 

@@ -25,7 +25,7 @@ from chaos.kills import Kills
 from chaos.pipeline import open_pipeline
 from chaos.plan import DESCRIPTIONS, Action, Fault, Kill, Round, Storm, plan
 from chaos.resident import Resident
-from chaos.soak import Sampler
+from chaos.soak import Sampler, unjudged
 
 
 @dataclass(frozen=True)
@@ -83,11 +83,10 @@ class Campaign:
             with Sampler(bootstrap, processes) as sampler:
                 outcome = self._run(directory, rounds, lambda: time.monotonic() > end)
             counts, problems = resident.finish()
-        not_flat = [
-            f"{s.name}: {s.measurement} grew from {s.first:g} to {s.last:g}" for s in sampler.judge() if not s.flat
-        ]
+        series = sampler.judge()
+        not_flat = [f"{s.name}: {s.measurement} grew from {s.first:g} to {s.last:g}" for s in series if not s.flat]
         kills = outcome.kills + Counter({Kill.SPARK_WORKER.value: resident.kills})
-        problems = [*outcome.problems, *problems, *not_flat]
+        problems = [*outcome.problems, *problems, *not_flat, *unjudged(series)]
         return replace(outcome, kills=kills, counts=outcome.counts + counts, problems=tuple(problems)), sampler
 
     def _run(self, directory: Path, rounds: Sequence[Round], over: Callable[[], bool]) -> Outcome:

@@ -6,8 +6,9 @@ import contextlib
 import random
 import subprocess
 from collections.abc import Mapping
+from typing import Any
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 from kafka import TopicPartition as KafkaPythonPartition
 from kafka.admin import KafkaAdminClient
 
@@ -20,6 +21,7 @@ from chaos.plan import Fault
 from chaos.quotas import quota
 from integration.support.lane_pipeline import Result
 
+_BYTES_A_RECORD = 2.5  # a second; a record has about 30
 INTERNAL = ("__consumer_offsets", "__transaction_state")
 # Points before a task or an advance compares the ids of its topics for the last time.
 BEFORE_THE_CHECK = {
@@ -61,8 +63,9 @@ class Faults:
         try:
             self._p.set_offsets(topic, target)
             self._problems.append(f"the brokers accepted offsets of {topic.name} while a driver was a member")
-        except KafkaException:
-            pass
+        except KafkaException as e:
+            if e.args[0].code() != KafkaError.UNKNOWN_MEMBER_ID:
+                self._problems.append(f"offsets of {topic.name} were refused for another reason: {e.args[0]}")
         driver.kill()
         self._p.end_membership()
         self._p.set_offsets(topic, target)
@@ -129,8 +132,14 @@ class Faults:
     # ---- brokers and network, which need nobody
 
     def _quota(self) -> None:
-        """Throttles all clients to a rate at which a driver takes some seconds longer."""
-        with quota(self._p.bootstrap, self._dice.choice((20_000, 50_000))):
+        """Throttles all clients to a rate at which a driver takes some seconds longer.
+
+        A quota allows in an instant what it allows in ten seconds, so it has to be less than a tenth of the bytes.
+        """
+        lanes = self._p.account.lanes
+        fed = sum(lanes[lane].records for topic in self._p.topics for lane in topic.lanes)
+        pending = fed - sum(sum(self._p.positions(topic).values()) for topic in self._p.topics)
+        with quota(self._p.bootstrap, max(100, round(pending * _BYTES_A_RECORD))):
             self._kills.expect_end(self._p.drive(), "a throttled driver")
 
     def _network(self) -> None:
@@ -148,24 +157,36 @@ class Faults:
     def _coordinators(self) -> None:
         """Moves the leaders of the internal topics to other brokers, in the middle of a task."""
         driver, point = self._kills.held_in_task(IN_TASK[self._guarantee])
-        move_leaders(self._p.bootstrap, INTERNAL)
+        if not move_leaders(self._p.bootstrap, INTERNAL):
+            self._problems.append("no coordinator has moved")
         driver.release(point)
         self._kills.expect_end(driver, "a driver whose coordinators moved")
         self._kafka.wait_until_in_sync(120)
 
 
-def move_leaders(bootstrap: str, topics: tuple[str, ...]) -> None:
-    """Makes another replica the leader of each partition: it becomes the preferred one, and is elected."""
+def move_leaders(bootstrap: str, topics: tuple[str, ...]) -> int:
+    """Makes another replica the leader of each partition: it becomes the preferred one, and is elected.
+
+    Returns how many partitions have another leader.
+    """
     admin = KafkaAdminClient(bootstrap_servers=bootstrap)
     try:
+        before = _partitions(admin, topics)
         orders = {}
-        for topic in admin.describe_topics(list(topics)):
-            for partition in topic["partitions"]:
-                replicas, leader = list(partition["replica_nodes"]), partition["leader_id"]
-                others = [r for r in replicas if r != leader]
-                tp = KafkaPythonPartition(topic["name"], partition["partition_index"])
-                orders[tp] = [*others[:1], leader, *others[1:]]
+        for tp, partition in before.items():
+            leader = partition["leader_id"]
+            others = [r for r in partition["replica_nodes"] if r != leader]
+            orders[tp] = [*others[:1], leader, *others[1:]]
         admin.alter_partition_reassignments(orders, timeout_ms=30_000)
         admin.elect_leaders(0, {t: [tp.partition for tp in orders if tp.topic == t] for t in topics}, timeout_ms=30_000)
+        return sum(p["leader_id"] != before[tp]["leader_id"] for tp, p in _partitions(admin, topics).items())
     finally:
         admin.close()
+
+
+def _partitions(admin: KafkaAdminClient, topics: tuple[str, ...]) -> dict[KafkaPythonPartition, dict[str, Any]]:
+    return {
+        KafkaPythonPartition(topic["name"], partition["partition_index"]): partition
+        for topic in admin.describe_topics(list(topics))
+        for partition in topic["partitions"]
+    }

@@ -25,6 +25,7 @@ from kafka.admin import KafkaAdminClient
 WARM_UP_S = 120.0
 EVERY_S = 5.0
 FEWEST = 12  # samples of a generation that is judged
+JUDGED = ("driver", "JVM", "worker daemon", "broker ", "brokers")  # roles; the last one has the open transactions
 _OPEN_STATES = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
 _MB = 1024 * 1024
 
@@ -115,6 +116,16 @@ def judge(samples: Iterable[Sample]) -> list[Series]:
             flat = not _allowance(role, measurement).exceeded(first, last)
             judged.append(Series(f"{role} ({pid})", measurement, len(counted), first, last, flat))
     return judged
+
+
+def unjudged(series: Sequence[Series]) -> list[str]:
+    """What a soak must judge and has not, since it was too short, or samples failed all the time."""
+    names = [s.name for s in series]
+    return [
+        f"{role} was not judged: there are too few samples of it; let the soak run for longer"
+        for role in JUDGED
+        if not any(name.startswith(role) for name in names)
+    ]
 
 
 def judge_transactions(counts: Sequence[int]) -> list[Series]:

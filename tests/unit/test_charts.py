@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from bench import acks, latency, report, stream, throughput
+from bench import acks, latency, report, stream, throughput, transaction
 from bench.figures import Figure, Throughput
 from bench.latency import Window
 from bench.runs import EXACTLY_ONCE, SPARK_SINK
 
-from draw_pictures import FIGURES
+from draw_pictures import FIGURES, PAGES
 from pictures import charts
 from pictures.svg import Tone
+from unit.documents import ROOT
 
 CHARTS = {chart.name: chart for chart in charts.CHARTS}
 
@@ -50,16 +52,17 @@ def of_performance() -> list[Figure]:
     slower = {SPARK_SINK: rates(1e5, 1e5), EXACTLY_ONCE: rates(1.1e5, 1.2e5)}
     other = throughput.Case(1000, 32, 11, 100_000)
     windows = {SPARK_SINK: [window(600)], EXACTLY_ONCE: [window(500)]}
+    titles = [
+        f"{stream.RATE:,} records/s, {trigger}, 4 partitions" for trigger in ("trigger of 1 s", "fastest trigger")
+    ]
     return [
+        *(transaction.figure(pause, [30.0, 32.0], [12.0, 12.0], print) for pause in transaction.PAUSES),
         *throughput.figures(f"{case}, local[2]", EXACTLY_ONCE, runs, []),
         *throughput.figures(f"{other}, local[2]", EXACTLY_ONCE, slower, []),
-        *latency.summary(
-            f"{stream.RATE:,} records/s, trigger of 1 s, 4 partitions",
-            EXACTLY_ONCE,
-            windows,
-            (1.1, 1.2),
-            None,
-            with_brokers=True,
+        *(
+            figure
+            for title in titles
+            for figure in latency.summary(title, EXACTLY_ONCE, windows, (1.1, 1.2), None, with_brokers=True)
         ),
     ]
 
@@ -111,3 +114,26 @@ def test_figures_of_another_benchmark_are_refused(tmp_path: Path) -> None:
 
 def test_every_file_of_figures_has_a_chart() -> None:
     assert {file.name for file in FIGURES.glob("*")} <= {chart.file for chart in charts.CHARTS}
+
+
+def test_the_figures_of_performance_are_those_of_its_page() -> None:
+    page = (ROOT / "docs" / "performance.md").read_text()
+    document = json.loads((FIGURES / "performance.json").read_text())
+    missing = [f for f in document["figures"] if not re.search(rf"(?<![\d.,]){f['value']:,}(?![\d]|[.,]\d)", page)]
+    assert missing == []
+    assert len(document["figures"]) > 30
+
+
+def test_a_page_shows_the_charts_of_a_file_once_it_exists(tmp_path: Path) -> None:
+    page = "a\n<!-- charts of acks.json -->\n\n<!-- end of charts -->\nb\n"
+    assert charts.with_charts(page, tmp_path) == page
+    (tmp_path / "acks.json").write_text("{}")
+    shown = charts.with_charts(page, tmp_path)
+    titles = [chart.title for chart in charts.CHARTS if chart.file == "acks.json"]
+    assert re.findall(r"^!\[(.+)\]\(images/acks-\w+\.svg\)$", shown, re.MULTILINE) == titles
+    assert charts.with_charts(shown, tmp_path) == shown
+
+
+def test_the_pages_show_the_charts_of_the_committed_figures() -> None:
+    for page in PAGES:
+        assert charts.with_charts(page.read_text(), FIGURES) == page.read_text(), "run: make pictures"

@@ -45,6 +45,8 @@ class Bar:
     at_least: bool
 
 
+_BASELINE = "Spark's own sink"
+_TRANSACTION, _AFTER = "a lane's transaction", "after the previous one, median(?:, (.+))?"
 CHARTS = (
     Chart(
         "acks-producer",
@@ -79,6 +81,15 @@ CHARTS = (
         (Panel("times that of Spark's own sink, by input", r"(.+ partitions), .*: exactly-once ÷ Spark's own sink"),),
     ),
     Chart(
+        "performance-transaction",
+        "What a transaction costs, by the age of the brokers",
+        "performance.json",
+        (
+            Panel("ms, 1 s after the lane's last commit", rf"{_TRANSACTION}, 1 s {_AFTER}"),
+            Panel("ms, 0.25 s after it", rf"{_TRANSACTION}, 0\.25 s {_AFTER}"),
+        ),
+    ),
+    Chart(
         "performance-latency",
         "Latency of exactly-once and of Spark's own Kafka sink, trigger of 1 s",
         "performance.json",
@@ -87,7 +98,18 @@ CHARTS = (
             Panel("ms, 99th percentile", r"2,000 records/s, trigger of 1 s, (\d+ partitions: )p99, ([^÷]+)"),
         ),
     ),
+    Chart(
+        "performance-fastest",
+        "Latency of exactly-once and of Spark's own Kafka sink, fastest trigger",
+        "performance.json",
+        (
+            Panel("ms, median", r"2,000 records/s, fastest trigger, (\d+ partitions: )p50, ([^÷]+)"),
+            Panel("ms, 99th percentile", r"2,000 records/s, fastest trigger, (\d+ partitions: )p99, ([^÷]+)"),
+        ),
+    ),
 )
+# In a page: the charts of a file stand between these lines, once the file exists.
+_PLACE = re.compile(r"(<!-- charts of (\S+) -->\n).*?(<!-- end of charts -->\n)", re.DOTALL)
 
 
 def pictures(directory: Path) -> tuple[Picture, ...]:
@@ -97,6 +119,17 @@ def pictures(directory: Path) -> tuple[Picture, ...]:
         for chart in CHARTS
         if (directory / chart.file).exists()
     )
+
+
+def with_charts(page: str, directory: Path) -> str:
+    """A page with the charts of the files that exist, between the lines that name them."""
+
+    def shown(match: re.Match[str]) -> str:
+        begin, file, end = match.groups()
+        charts = [chart for chart in CHARTS if chart.file == file and (directory / file).exists()]
+        return begin + "".join(f"\n![{chart.title}](images/{chart.name}.svg)\n" for chart in charts) + "\n" + end
+
+    return _PLACE.sub(shown, page)
 
 
 def draw(chart: Chart, document: Mapping[str, Any]) -> Picture:
@@ -123,7 +156,7 @@ def bars(panel: Panel, figures: Sequence[Mapping[str, Any]]) -> list[Bar]:
         raise ValueError(f"no figure matches {panel.pattern!r}; measure again, or correct the panel {panel.title!r}")
     return [
         Bar(
-            "".join(m.groups()),
+            "".join(group or "" for group in m.groups()),
             f["value"],
             f["unit"],
             tuple(f["spread"]) if f["spread"] else None,
@@ -152,12 +185,13 @@ def _panel(panel: Panel, of_panel: Sequence[Bar], top: float) -> Iterator[str]:
         if bar.target is not None:
             at = round(left + bar.target * scale, 1)
             yield line(at, y - 4, at, y + _BAR + 4, dashed=True)
+            end = max(end, at)  # the line does not cross the label
         yield text(round(end + 8, 1), middle + 4, _label(bar), anchor="start", style="small")
 
 
 def _tone(bar: Bar) -> Tone:
     if bar.target is None:
-        return Tone.OURS
+        return Tone.PLAIN if bar.label.endswith(_BASELINE) else Tone.OURS
     return Tone.GOOD if (bar.value >= bar.target) is bar.at_least or bar.value == bar.target else Tone.BAD
 
 
@@ -178,5 +212,5 @@ def _number(value: float) -> str:
 
 def _note(setting: Mapping[str, Any]) -> str:
     size = "a quick run, whose figures mean little" if setting["quick"] else "a full run"
-    load = f"load {setting['loadBefore']:g} before it"
-    return f"Measured in {size}, on {setting['processors']} processors with the brokers, {load}."
+    load = f", load {setting['loadBefore']:g} before it" if "loadBefore" in setting else ""
+    return f"Measured in {size}, on {setting['processors']} processors with the brokers{load}."

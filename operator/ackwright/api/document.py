@@ -105,8 +105,7 @@ def of_text(path: Path, text: str) -> Document:
     except yaml.MarkedYAMLError as e:
         mark = e.problem_mark
         place = Place(str(path), mark.line + 1, mark.column + 1) if mark else None
-        where = f" at line {place.line}, column {place.column}" if place else ""
-        raise _not_one_spec(path, f"not valid YAML{where}: {e.problem}", _remedy(e, text), place) from e
+        raise _not_one_spec(path, f"not valid YAML: {e.problem}", _remedy(e, text), place) from e
     except (yaml.YAMLError, ValueError, OverflowError) as e:  # ValueError: 2024-13-45 looks like a date to YAML
         raise _not_one_spec(path, f"not valid YAML: {' '.join(str(e).split())}", "correct the syntax") from e
     except RecursionError as e:
@@ -137,7 +136,7 @@ def _not_utf8(path: Path, content: bytes, at: int) -> InvalidSpec:
         return _not_one_spec(path, "the file is UTF-16 text", "save it as UTF-8", place)
     if b"\0" in content:
         return _not_one_spec(path, "the file is not text", "name a YAML file", place)
-    wrong = f"the file is not UTF-8 text: byte 0x{content[at]:02x} at line {place.line}, column {place.column}"
+    wrong = f"the file is not UTF-8 text: it has the byte 0x{content[at]:02x}"
     return _not_one_spec(path, wrong, "save it as UTF-8", place)
 
 

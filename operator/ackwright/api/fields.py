@@ -61,7 +61,8 @@ class About:
 class Model(BaseModel):
     """Frozen, camelCase in YAML, and strict about names: an unknown field is an error, never ignored."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=to_camel)
+    # defer_build: validators are made for the models that are validated, and not for each of their parts at import.
+    model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=to_camel, defer_build=True)
 
     @classmethod
     def checks(cls) -> tuple[Check[Any], ...]:

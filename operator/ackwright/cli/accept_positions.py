@@ -10,12 +10,13 @@ from ackwright.api.spec import ACCEPTED_POSITIONS_ANNOTATION
 from ackwright.api.status import Condition, Status, parse_status
 from ackwright.cli.acceptance import accept, await_resumed, refused, reported, without_details
 from ackwright.cli.lifecycle import dry_run_option, timeout_option, wait_option
+from ackwright.cli.pipeline_names import name_argument
 from ackwright.cli.target import Target, target_options
 from ackwright_stream.jobspec import ExitCode, Reason
 
 
 @click.command()
-@click.argument("name")
+@name_argument()
 @click.argument("fingerprint", required=False)
 @target_options
 @wait_option

@@ -11,6 +11,7 @@ from ackwright.api.spec import ACCEPTED_LOSSES_ANNOTATION
 from ackwright.api.status import Condition, LostTopicStatus, Status, parse_status
 from ackwright.cli.acceptance import accept, await_resumed, refused, reported, without_details
 from ackwright.cli.lifecycle import dry_run_option, timeout_option, wait_option
+from ackwright.cli.pipeline_names import name_argument
 from ackwright.cli.target import Target, target_options
 from ackwright.errors import AckwrightError
 from ackwright.planning.declared import accepted_losses
@@ -18,7 +19,7 @@ from ackwright_stream.jobspec import ExitCode, Reason
 
 
 @click.command()
-@click.argument("name")
+@name_argument()
 @click.argument("topic")
 @target_options
 @wait_option

@@ -19,6 +19,7 @@ from rich.text import Text
 from ackwright.cli.brokers import brokers_option, sink_brokers_option, with_bootstrap_servers
 from ackwright.cli.foreground import Interrupts, working_directory
 from ackwright.cli.output import console, remember_output
+from ackwright.cli.pipeline_names import name_argument
 from ackwright.cli.target import Target, target_options
 from ackwright.errors import AckwrightError, reported
 from ackwright.local.supervise import spark_environment, spark_settings
@@ -51,7 +52,7 @@ _STYLES = {Verdict.HELD: "bold green", Verdict.UNPROVEN: "bold yellow", Verdict.
 
 
 @click.command()
-@click.argument("name", required=False)
+@name_argument(required=False)
 @click.option(
     "-f", "--file", "file", type=click.Path(path_type=Path), help="The pipeline, as YAML; audited from this machine."
 )

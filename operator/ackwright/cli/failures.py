@@ -58,7 +58,9 @@ def print_errors(errors: Sequence[Error], label: str | None = None) -> None:
     for error in errors:
         place = f"{error['file']}:{error['line']}:{error['column']}: " if "file" in error else ""
         reason = click.style(label or str(error["reason"]), fg="yellow" if label else "red", bold=True)
-        line = f"{click.style(place, bold=True) if place else ''}{reason}: {error['message']}"
+        # A message about the file as a whole begins with its name, which the place has already.
+        message = str(error["message"]).removeprefix(f"{error['file']}: " if place else "")
+        line = f"{click.style(place, bold=True) if place else ''}{reason}: {message}"
         # click leaves styles out where stderr is no terminal. None: it decides.
         color = False if os.environ.get("NO_COLOR") else None  # https://no-color.org
         click.echo(line.encode(errors="backslashreplace").decode(), err=True, color=color)

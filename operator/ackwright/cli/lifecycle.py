@@ -9,6 +9,7 @@ from collections.abc import Callable
 import click
 
 from ackwright.api.spec import API_VERSION, KIND
+from ackwright.cli.pipeline_names import name_argument
 from ackwright.cli.target import Target, target_options
 from ackwright.errors import AckwrightError
 from ackwright.reasons import ConditionReason
@@ -26,7 +27,7 @@ timeout_option = click.option(
 
 
 @click.command()
-@click.argument("name")
+@name_argument()
 @target_options
 @wait_option
 @timeout_option
@@ -44,7 +45,7 @@ def suspend(*, name: str, target: Callable[[], Target], wait: bool, timeout: int
 
 
 @click.command()
-@click.argument("name")
+@name_argument()
 @target_options
 @wait_option
 @timeout_option
@@ -55,7 +56,7 @@ def resume(*, name: str, target: Callable[[], Target], wait: bool, timeout: int,
 
 
 @click.command()
-@click.argument("name")
+@name_argument()
 @target_options
 @click.option("--follow/--no-follow", default=False, help="Keep printing new lines.")
 @click.option("--tail", type=click.IntRange(0), default=100, show_default=True, help="Lines from the end.")

@@ -8,7 +8,6 @@ import sys
 import traceback
 from collections.abc import Sequence
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 
 import click
 from click.shell_completion import CompletionItem
@@ -102,20 +101,36 @@ class LazyGroup(click.Group):
             formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
 
 
-def _version() -> str:
+def _print_version(context: click.Context, _parameter: click.Parameter, value: bool) -> None:
+    if not value or context.resilient_parsing:
+        return
+    from importlib.metadata import PackageNotFoundError, version  # takes as long as click itself
+
     try:
-        return version("ackwright")
+        number = version("ackwright")
     except PackageNotFoundError:
-        return "unknown"
+        number = "unknown"
+    click.echo(f"ackwright, version {number}")
+    context.exit()
+
+
+def _version_option() -> click.Option:
+    return click.Option(
+        ["--version"],
+        is_flag=True,
+        expose_value=False,
+        callback=_print_version,
+        is_eager=True,
+        help="Show the version and exit.",
+    )
 
 
 @click.command(
     cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"]},
-    params=[_verbose_option()],
+    params=[_verbose_option(), _version_option()],
     epilog="\b\nExample:\n  ackwright plan -f pipeline.yaml",
 )
-@click.version_option(_version(), prog_name="ackwright")
 def cli() -> None:
     """From Kafka through Spark to a sink, with a declared delivery guarantee that is enforced and proven."""
 

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 import sys
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import click
 import yaml
 from pydantic.alias_generators import to_camel
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from ackwright.cli.failures import Failures
 from ackwright.planning.guarantees import Settings
+
+if TYPE_CHECKING:  # `plan` starts faster without it
+    from rich.console import Console
+    from rich.table import Table
 
 OutputFormat = Literal["table", "json", "yaml"]
 F = TypeVar("F", bound=Callable[..., Any])
@@ -60,6 +63,8 @@ def output_option(command: F, more: Sequence[str] = ()) -> F:
 
 def console(*, stderr: bool = False) -> Console:
     """A console that writes colours only to a terminal, and uses more than 80 columns elsewhere."""
+    from rich.console import Console
+
     stream = sys.stderr if stderr else sys.stdout
     return Console(
         file=stream, width=None if stream.isatty() else _PIPED_WIDTH, highlight=False, force_terminal=stream.isatty()
@@ -88,6 +93,9 @@ def emit(value: object, output: OutputFormat) -> None:
 
 def settings_table(title: str, settings: Settings) -> Table:
     """A table of settings with their values and reasons."""
+    from rich.table import Table
+    from rich.text import Text
+
     table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column("setting", style="cyan", no_wrap=True)
     table.add_column("value", overflow="fold")
@@ -95,3 +103,17 @@ def settings_table(title: str, settings: Settings) -> Table:
     for s in settings:
         table.add_row(Text(s.name), Text(s.value), Text(s.reason))
     return table
+
+
+def print_pairs(pairs: Sequence[tuple[str, str, str | None]]) -> None:
+    """Prints labels with texts beside them, folded to the width of the terminal.
+
+    pairs: label, text, and the text's colour. A pair without a label belongs to the one above it.
+    """
+    indent = max(len(label) for label, _, _ in pairs) + 2
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else _PIPED_WIDTH
+    for label, text, color in pairs:
+        lines = textwrap.wrap(text, max(width - indent, 20), break_on_hyphens=False) or [""]
+        for i, line in enumerate(lines):
+            shown = label if i == 0 else ""
+            click.echo(click.style(shown, fg="cyan") + " " * (indent - len(shown)) + click.style(line, fg=color))

@@ -5,24 +5,32 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from ackwright.api.fields import ChangeClass
 from ackwright.api.spec import DeliveryPipeline, parse
 from ackwright.cli.failures import print_errors, warnings_of
-from ackwright.cli.output import OutputFormat, console, document, emit, file_option, output_option, settings_table
+from ackwright.cli.output import (
+    OutputFormat,
+    console,
+    document,
+    emit,
+    file_option,
+    output_option,
+    print_pairs,
+    settings_table,
+)
 from ackwright.cli.target import Target, target_options
 from ackwright.planning.changes import Change, changes, largest_effect, left_alone
-from ackwright.planning.edits import needs_check
 from ackwright.planning.guarantees import Setting, Settings
 from ackwright.planning.plan import DeliveryPlan, load, load_judged
 from ackwright.planning.summary import Summary, summary
 from ackwright_stream.reasons import ExitCode
+
+if TYPE_CHECKING:  # `plan` without options starts faster without it
+    from rich.console import Console
 
 
 @click.command()
@@ -47,7 +55,7 @@ def plan(*, file: Path, output: OutputFormat, against: str | None, details: bool
         before = _in_cluster(target(), pipeline) if against == "cluster" else load(Path(against))[0]
         return _compare(before, pipeline, output)
     if output == "table":
-        _print_summary(summary(delivery_plan), console())
+        _print_summary(summary(delivery_plan))
         if details:
             _print_details(delivery_plan, console())
     else:
@@ -75,6 +83,8 @@ def _in_cluster(target: Target, pipeline: DeliveryPipeline) -> DeliveryPipeline:
 
 
 def _compare(before: DeliveryPipeline, after: DeliveryPipeline, output: OutputFormat) -> int:
+    from ackwright.planning.edits import needs_check  # only here: it imports the whole status
+
     differences = changes(before, after)
     change = largest_effect(differences)
     checked = change is ChangeClass.RESTART and needs_check(before, after)
@@ -91,6 +101,9 @@ def _compare(before: DeliveryPipeline, after: DeliveryPipeline, output: OutputFo
 
 def print_changes(differences: Sequence[Change], out: Console) -> None:
     """Prints a table of changed fields, and the change class of all of them together."""
+    from rich.table import Table
+    from rich.text import Text
+
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for column in ("field", "before", "after", "effect", "why"):
         table.add_column(column, overflow="fold")
@@ -136,19 +149,20 @@ def sections(delivery_plan: DeliveryPlan) -> tuple[tuple[str, Settings], ...]:
     )
 
 
-def _print_summary(shown: Summary, out: Console) -> None:
-    out.print(Text.assemble((shown.pipeline, "bold"), "  ", shown.flow))
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
-    table.add_column(style="cyan", no_wrap=True)
-    table.add_column(overflow="fold")
-    table.add_row("guarantee", Text(shown.guarantee))
-    table.add_row("reader has to", Text(shown.reader))
-    table.add_row("survives", Text(shown.survives))
-    table.add_row("costs", Text("\n".join(shown.costs)))
-    table.add_row("weakest link", Text(shown.weakest_link, style="yellow"))
-    for i, caveat in enumerate(shown.not_guaranteed):
-        table.add_row("not guaranteed" if i == 0 else "", Text(caveat, style="yellow"))
-    out.print(table)
+def _print_summary(shown: Summary) -> None:
+    click.echo(f"{click.style(shown.pipeline, bold=True)}  {shown.flow}")
+    costs = [("costs" if i == 0 else "", cost, None) for i, cost in enumerate(shown.costs)]
+    caveats = [("not guaranteed" if i == 0 else "", caveat, "yellow") for i, caveat in enumerate(shown.not_guaranteed)]
+    print_pairs(
+        (
+            ("guarantee", shown.guarantee, None),
+            ("reader has to", shown.reader, None),
+            ("survives", shown.survives, None),
+            *costs,
+            ("weakest link", shown.weakest_link, "yellow"),
+            *caveats,
+        )
+    )
 
 
 def _print_details(delivery_plan: DeliveryPlan, out: Console) -> None:

@@ -17,6 +17,7 @@ from rich.text import Text
 from ackwright.api.spec import API_VERSION, KIND
 from ackwright.api.status import GOOD_IF_FALSE
 from ackwright.cli.output import console, emit, output_option
+from ackwright.cli.pipeline_names import name_argument
 from ackwright.cli.target import Target, target_options
 from ackwright.conditions.staleness import as_known
 from ackwright.reasons import ConditionReason
@@ -39,7 +40,7 @@ WideFormat = Literal["table", "wide", "json", "yaml"]
 
 
 @click.command()
-@click.argument("name", required=False)
+@name_argument(required=False)
 @click.option("-A", "--all-namespaces", is_flag=True, help="Show the pipelines of every namespace.")
 @click.option("-w", "--watch", is_flag=True, help="Show the state again whenever it changes, until interrupted.")
 @target_options

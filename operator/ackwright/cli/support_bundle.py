@@ -20,6 +20,7 @@ from rich.console import Console
 from ackwright.api.spec import DeliveryPipeline
 from ackwright.cli import explain, status
 from ackwright.cli.output import document
+from ackwright.cli.pipeline_names import name_argument
 from ackwright.cli.redaction import Redaction
 from ackwright.cli.target import Target, target_options
 from ackwright.controller import CHILDREN
@@ -50,7 +51,7 @@ Logs may contain what a transform prints, and the resource contains its SQL: che
 
 
 @click.command("support-bundle")
-@click.argument("name")
+@name_argument()
 @target_options
 @click.option(
     "-o",

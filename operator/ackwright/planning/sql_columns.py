@@ -22,7 +22,7 @@ _NOT_COLUMNS_TEXT = (
 _NOT_COLUMNS = frozenset(_NOT_COLUMNS_TEXT.split())
 # More problems of one text, and suggestions for longer names, cost time and help nobody.
 MAX_PROBLEMS = 10
-_MAX_NAME, _MAX_CANDIDATES, _MAX_LISTED = 100, 1_000, 50
+MAX_NAME, _MAX_CANDIDATES, _MAX_LISTED = 100, 1_000, 50
 # Of queries with more, the columns are not known. Each query may double them: SELECT *, * FROM …
 _MAX_COLUMNS = 5_000
 # Functions that name the columns that they return.
@@ -111,8 +111,8 @@ class SelectColumns:
                 missing = parts[0]
             if len(self.problems) >= MAX_PROBLEMS:
                 return
-            candidates = sorted(name for name in names if len(name) <= _MAX_NAME)[:_MAX_CANDIDATES]
-            nearest = difflib.get_close_matches(missing.lower()[:_MAX_NAME], candidates, n=1, cutoff=0.6)
+            candidates = sorted(name for name in names if len(name) <= MAX_NAME)[:_MAX_CANDIDATES]
+            nearest = difflib.get_close_matches(missing.lower()[:MAX_NAME], candidates, n=1, cutoff=0.6)
             more = ", …" if len(names) > _MAX_LISTED else ""
             listed = f"columns: {', '.join(sorted(names)[:_MAX_LISTED])}{more}"
             remedy = f"did you mean {nearest[0]}?" if nearest else listed

@@ -54,7 +54,11 @@ def test_a_job_failure_is_one_line_on_stderr_and_its_exit_code_is_returned(
 ) -> None:
     done = run(
         write_document(
-            tmp_path, pipeline(kafka.bootstrap_servers, transform={"sql": "SELECT nonsense() AS value FROM source"})
+            tmp_path,
+            pipeline(
+                kafka.bootstrap_servers,
+                transform={"sql": "SELECT CAST(array_size(value) AS STRING) AS value FROM source"},
+            ),
         )
     )
     assert done.returncode == 2, done.stdout + done.stderr

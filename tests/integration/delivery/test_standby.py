@@ -130,6 +130,29 @@ def test_the_standby_takes_over_from_a_killed_driver_and_a_third_stands_by(
         p.assert_exactly_once()
 
 
+@pytest.mark.parametrize(("guarantee", "point"), [("at-least-once", "before-advance"), ("at-most-once", "claimed")])
+def test_the_standby_keeps_the_order_of_the_other_guarantees(
+    kafka: EmbeddedKafka, tmp_path: Path, guarantee: str, point: str
+) -> None:
+    """The kill is where the guarantee allows duplicates, or a loss, so there are some, and none of the other kind."""
+    with pair(kafka, tmp_path, guarantee) as p:
+        first = p.active()
+        second = p.standby()
+        hit = first.arm(point)
+        p.feed()
+        first.arrived(hit)
+        first.job.kill()
+        p.until_delivered()
+        assert second.progress()["driver"] == 2
+        p.feed()
+        p.until_delivered()
+        second.job.drain()
+        assert second.job.wait(60) == ExitCode.OK
+        verdict = judge(read(p.servers, str(p.spec.sink_of(KafkaSink).topic)), PARTITIONS, p.fed)
+        assert verdict.unexpected == 0
+        assert (verdict.lost > 0, verdict.duplicated > 0) == (guarantee == "at-most-once", guarantee == "at-least-once")
+
+
 @pytest.mark.parametrize("suspended", [False, True])
 def test_only_a_silent_driver_is_deposed_and_then_stands_by_itself(
     kafka: EmbeddedKafka, tmp_path: Path, *, suspended: bool

@@ -209,6 +209,7 @@ def test_rule_03_offsets_set_by_another_program_during_a_run_halt(pipe: NewPipe,
     owned = p.take()
     p.move_without_membership(offset)
     assert reason_of(deliver(p, owned)) is Reason.POSITIONS_MOVED
+    assert reason_of(lambda: p.take(owned.driver)) is Reason.POSITIONS_MOVED  # as after a failure, without a new driver
     assert p.positions() == {0: offset, 1: offset}
     assert p.written("read_uncommitted") == []
 

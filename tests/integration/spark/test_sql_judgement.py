@@ -10,10 +10,12 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import ParseException
 from pyspark.sql import SparkSession
 
+import spark_functions
+from ackwright.planning.spark_functions import FUNCTIONS
 from ackwright.planning.transform_sql import judge
 from ackwright_stream import source, transform
 from ackwright_stream.errors import JobError
-from ackwright_stream.jobspec import Transform
+from ackwright_stream.jobspec import REFUSED_FUNCTIONS, Transform
 from ackwright_stream.spark_internals import logical_plan
 from integration.support.raw_records import JOB
 from sql_texts import ACCEPTED, REFUSED, mutations
@@ -37,6 +39,14 @@ def refusal(spark: SparkSession) -> Callable[[str], str | None]:
         return None
 
     return refusal_
+
+
+def test_the_list_of_functions_is_that_of_sparks_registry(spark: SparkSession) -> None:
+    registered = spark_functions.registered(spark)
+    # The job removes functions from the registry of the session; tests of this process may have done so.
+    assert FUNCTIONS - registered <= set(REFUSED_FUNCTIONS)
+    assert registered <= FUNCTIONS
+    assert spark_functions.PLACE.read_text() == spark_functions.text(FUNCTIONS, spark.version)
 
 
 def test_spark_parses_every_accepted_text(spark: SparkSession) -> None:

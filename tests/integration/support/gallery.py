@@ -91,7 +91,8 @@ class Run:
     @contextlib.contextmanager
     def _started(self, file: Path) -> Iterator[subprocess.Popen[bytes]]:
         output = file.with_suffix(".output")
-        command = [*ACKWRIGHT, "run", "-f", str(file), *self._servers.options, "-o", "json"]
+        directory = str(file.with_suffix(".data"))
+        command = [*ACKWRIGHT, "run", "-f", str(file), *self._servers.options, "--dir", directory, "-o", "json"]
         with output.open("wb") as out:
             process = subprocess.Popen(command, cwd=ROOT, stdout=out, stderr=subprocess.STDOUT)
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
-from chaos.soak import EVERY_S, FEWEST, WARM_UP_S, Sample, judge, judge_transactions, sample
+from chaos.soak import EVERY_S, FEWEST, WARM_UP_S, Sample, judge, judge_transactions, sample, unjudged
 
 
 def samples(memory: Callable[[int], int], count: int = 400, role: str = "driver", pid: int = 7) -> list[Sample]:
@@ -42,6 +42,16 @@ def test_a_short_generation_is_not_judged() -> None:
 def test_a_jvm_may_fill_its_heap() -> None:
     assert not_flat(samples(lambda n: 300 + n, role="broker 1")) == set()
     assert not_flat(samples(lambda n: 300 + 2 * n, role="broker 1")) == {"memory"}
+
+
+def test_a_soak_without_a_series_that_it_needs_is_no_proof() -> None:
+    """All samples of open transactions fail, or the job's JVM is never seen."""
+    sampled = [samples(lambda n: 300, role=role) for role in ("driver", "JVM", "worker daemon", "broker 1")]
+    series = [s for one in sampled for s in judge(one)]
+    assert unjudged([*series, *judge_transactions([1] * 100)]) == []
+    assert [text.split(" was not ")[0] for text in unjudged(series)] == ["brokers"]
+    without_jvm = [s for s in series if not s.name.startswith("JVM")]
+    assert [text.split(" was not ")[0] for text in unjudged(without_jvm)] == ["JVM", "brokers"]
 
 
 def test_open_transactions_vary_but_do_not_grow() -> None:

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
 from click.shell_completion import ShellComplete
 
-from ackwright.cli import main
+from ackwright.cli import main, pipeline_names
 from ackwright_stream.jobspec import ExitCode
+from unit.clients.kubeconfig import kubeconfig
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
@@ -58,3 +65,68 @@ def test_bash_receives_completions_in_its_format() -> None:
     argv = [sys.executable, "-c", "from ackwright.cli.main import main; main()"]
     completed = subprocess.run(argv, env=environment, capture_output=True, text=True, check=True, timeout=60)
     assert completed.stdout.split() == ["plain,status"]
+
+
+class _Pipelines(BaseHTTPRequestHandler):
+    """Two pipelines in namespace shop, and none elsewhere."""
+
+    def do_GET(self) -> None:
+        names = ["orders", "payments"] if "/namespaces/shop/deliverypipelines" in self.path else []
+        body = json.dumps({"items": [{"metadata": {"name": name}} for name in names]}).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[str]:
+    """A kubeconfig for an API server."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Pipelines) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield kubeconfig(tmp_path, f"http://127.0.0.1:{server.server_port}")
+        server.shutdown()
+
+
+@pytest.fixture
+def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working directory, with a pipeline, another object and a text that is not YAML."""
+    files = tmp_path / "files"
+    files.mkdir()
+    (files / "a.yaml").write_text("kind: DeliveryPipeline\nmetadata: {name: local}\n")
+    (files / "b.yml").write_text("kind: Pod\nmetadata: {name: pod}\n")
+    (files / "c.yaml").write_text("a: [\n")
+    monkeypatch.chdir(files)
+    return files
+
+
+NAMING = ("status", "logs", "suspend", "resume", "audit", "accept-topic", "accept-positions", "support-bundle")
+
+
+@pytest.mark.parametrize("command", NAMING)
+def test_names_of_pipelines_are_those_in_the_namespace(
+    command: str, cluster: str, directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pipeline_names, "TIME_LIMIT_S", 30.0)
+    options = (command, "--kubeconfig", cluster)
+    assert complete(*options, "-n", "shop", "") == {"orders", "payments"}
+    assert complete(*options, "-n", "shop", "pay") == {"payments"}
+    assert complete(*options, "-n", "other", "") == set()
+
+
+def test_without_a_cluster_they_are_those_in_the_files_of_the_directory(directory: Path) -> None:
+    missing = str(directory / "missing")
+    assert complete("status", "--kubeconfig", missing, "") == {"local"}
+    assert complete("status", "--kubeconfig", missing, "x") == set()
+
+
+def test_a_cluster_that_does_not_answer_is_not_waited_for(
+    directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pipeline_names, "TIME_LIMIT_S", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        config = kubeconfig(tmp_path, f"http://127.0.0.1:{silent.getsockname()[1]}")
+        assert complete("status", "--kubeconfig", config, "") == {"local"}

@@ -90,6 +90,15 @@ def test_errors_of_yamls_syntax_have_line_and_column(tmp_path: Path, capsys: pyt
     assert (error["file"], error["line"], error["column"]) == (str(file), 2, 2)
 
 
+def test_the_place_in_a_file_is_printed_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "p.yaml"
+    file.write_text("a: 1\n  b: 2\n")
+    assert main.invoke(["plan", "-f", str(file)]) == ExitCode.INVALID
+    error = capsys.readouterr().err
+    assert error.startswith(f"{file}:2:4: InvalidSpec: not valid YAML: mapping values")
+    assert error.count(str(file)) == 1
+
+
 def test_warnings_are_part_of_the_document(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "p.yaml"
     file.write_text(EXAMPLE.read_text().replace("FROM source", "FROM source |>"))
@@ -194,15 +203,22 @@ HEAVY = (
     "pyarrow",
     "pyiceberg",
     "pyspark",
+    "rich",
 )
 
 
-def test_plan_imports_no_client_of_kafka_kubernetes_or_spark() -> None:
-    """The start of the command stays short."""
+def test_plan_imports_no_client_of_kafka_kubernetes_or_spark_and_no_tables() -> None:
+    """The start of the command stays short. Control: with --details it prints tables."""
+    assert _imported("plan", "-f", str(EXAMPLE)) == "[]"
+    assert _imported("plan", "-f", str(EXAMPLE), "--details") == "['rich']"
+
+
+def _imported(*arguments: str) -> str:
+    """Which of HEAVY a command imports."""
     code = (
         "import sys; from ackwright.cli.main import invoke; "
-        f"code = invoke(['plan', '-f', {str(EXAMPLE)!r}]); "
+        f"code = invoke({arguments!r}); "
         f"print([m for m in {HEAVY!r} if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
-    assert done.stdout.splitlines()[-1] == "[]"
+    return done.stdout.splitlines()[-1]

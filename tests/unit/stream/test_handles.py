@@ -105,6 +105,36 @@ def test_a_handle_that_is_not_kept_is_destroyed_by_another_thread_than_the_calle
     assert threading.get_ident() not in ended_in
 
 
+@pytest.mark.usefixtures("lull")
+def test_a_handle_whose_preparation_hangs_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker answers nothing. The transaction begins with another handle, and the late one is destroyed."""
+    monkeypatch.setattr(module, "_READY_WITHIN_S", 0.01)
+    hangs, released, created = threading.Event(), threading.Event(), list[str]()
+
+    class Prepared(Used):
+        name = ""
+
+    def make(name: str) -> Any:
+        handle = Prepared()
+        handle.name = f"{name}#{len(created)}"
+        created.append(handle.name)
+        return handle
+
+    gone: list[threading.Event] = []
+
+    def warm(handle: Any) -> None:
+        gone.append(handle.gone)
+        hangs.set()
+        assert released.wait(30)
+
+    handles = Handles(make, warm)
+    handles.prepare("a")
+    assert hangs.wait(10)
+    assert str(handles.take("a").name) == "a#1"
+    released.set()
+    assert gone[0].wait(10)
+
+
 def test_a_handle_that_could_not_be_prepared_is_replaced(factory: Factory, lull: None) -> None:
     """Its credentials were being replaced at that moment."""
     begun = threading.Event()

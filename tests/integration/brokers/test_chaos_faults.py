@@ -1,0 +1,42 @@
+"""Faults of the campaign take effect on real brokers: one that does nothing would prove nothing."""
+
+from __future__ import annotations
+
+import uuid
+
+from confluent_kafka import Producer
+
+from ackwright.local.kafka import EmbeddedKafka
+from chaos.faults import INTERNAL, move_leaders
+from chaos.quotas import quota
+from integration.support.pipelines import create_topics
+
+BYTES = 3_000_000  # a quota allows what it allows in ten seconds at once
+
+
+def throttled(bootstrap: str, topic: str) -> bool:
+    """Whether a broker delays a new client that sends more than the quota allows."""
+    events: list[object] = []
+    producer = Producer({"bootstrap.servers": bootstrap, "throttle_cb": events.append, "linger.ms": 0})
+    for _ in range(10):
+        producer.produce(topic, bytes(BYTES // 10), partition=0)
+        producer.flush(30)
+        producer.poll(0)
+    return bool(events)
+
+
+def test_a_quota_throttles_clients_until_it_is_removed(kafka: EmbeddedKafka) -> None:
+    topic = f"quota-{uuid.uuid4().hex[:8]}"
+    create_topics(kafka.bootstrap_servers, topic, partitions=1)
+    assert not throttled(kafka.bootstrap_servers, topic)
+    with quota(kafka.bootstrap_servers, 50_000):
+        assert throttled(kafka.bootstrap_servers, topic)
+    assert not throttled(kafka.bootstrap_servers, topic)
+
+
+def test_coordinators_move_to_other_brokers(kafka: EmbeddedKafka) -> None:
+    group = f"moved-{uuid.uuid4().hex[:8]}"
+    before = kafka.coordinator(group).node
+    assert move_leaders(kafka.bootstrap_servers, INTERNAL) > 0
+    kafka.wait_until_in_sync(120)
+    assert kafka.coordinator(group).node != before
