@@ -21,7 +21,7 @@ from chaos.plan import Fault
 from chaos.quotas import quota
 from integration.support.lane_pipeline import Result
 
-_BYTES_A_RECORD = 1.7  # a second; a record has about 30
+_BYTES_A_RECORD = 2.5  # a second; a record has about 30
 INTERNAL = ("__consumer_offsets", "__transaction_state")
 # Points before a task or an advance compares the ids of its topics for the last time.
 BEFORE_THE_CHECK = {
@@ -136,8 +136,10 @@ class Faults:
 
         A quota allows in an instant what it allows in ten seconds, so it has to be less than a tenth of the bytes.
         """
-        records = self._kills.feed_count * sum(len(topic.lanes) for topic in self._p.topics)
-        with quota(self._p.bootstrap, max(100, round(records * _BYTES_A_RECORD))):
+        lanes = self._p.account.lanes
+        fed = sum(lanes[lane].records for topic in self._p.topics for lane in topic.lanes)
+        pending = fed - sum(sum(self._p.positions(topic).values()) for topic in self._p.topics)
+        with quota(self._p.bootstrap, max(100, round(pending * _BYTES_A_RECORD))):
             self._kills.expect_end(self._p.drive(), "a throttled driver")
 
     def _network(self) -> None:
