@@ -241,9 +241,62 @@ NOT_BUILT = (
     ("SELECT CAST(at AS STRING) AS value FROM source", "keeps no state"),
     ("SELECT CAST(count(*) AS STRING) AS value FROM source", "aggregates all records in one group"),
     ("SELECT DISTINCT CAST(at AS STRING) AS value FROM source ORDER BY value", "uses ORDER BY"),
-    ("SELECT CAST(a.at AS STRING) AS value FROM source a JOIN source b ON a.at = b.at GROUP BY a.at", "uses JOIN"),
+    (
+        "SELECT CAST(a.at AS STRING) AS value FROM source a JOIN source b ON a.at = b.at GROUP BY a.at",
+        "uses GROUP BY together with JOIN",
+    ),
     ("SELECT 'x' AS topic, CAST(count(*) AS STRING) AS value FROM source GROUP BY at", "the column topic"),
 )
+
+# The columns of the view for the joins below.
+JOIN_COLUMNS = {"id": "STRING", "order_id": "STRING", "amount": "STRING", "at": "TIMESTAMP"}
+JOIN = """
+    SELECT o.id AS key, concat(o.amount, ' ', p.amount) AS value FROM source o JOIN source p
+    ON o.id = p.order_id AND p.at BETWEEN o.at AND o.at + INTERVAL 1 HOUR
+    WHERE o.kafka.topic = 'orders' AND p.kafka.topic = 'payments'
+"""
+_SELECT = "SELECT o.id AS key, p.amount AS value FROM source o"
+_EQUAL = f"{_SELECT} JOIN source p ON o.id = p.order_id"
+# Joins that a stateful pipeline with an event time can have.
+JOINS = (
+    JOIN,
+    f"{_EQUAL} AND o.at = p.at",
+    f"{_EQUAL} AND o.at <= p.at AND p.at < o.at + INTERVAL 10 MINUTES",
+    f"{_EQUAL} AND (p.at + INTERVAL 1 HOUR > o.at) WHERE p.at - INTERVAL 1 HOUR < o.at AND o.amount IS NOT NULL",
+    f"{_EQUAL} WHERE abs(unix_timestamp(p.at)) > 5 AND p.at BETWEEN o.at - INTERVAL 1 DAY AND o.at",
+    f"{_SELECT}, source p WHERE o.id = p.order_id AND p.at BETWEEN o.at AND o.at + INTERVAL '90' MINUTE",
+    "SELECT id AS key, p.amount AS value FROM source JOIN source p USING (id, at)",
+    """
+    WITH uses AS (SELECT id, order_id, at FROM source)
+    SELECT o.id AS key, 'paid' AS value FROM uses o JOIN uses p
+    ON o.id = p.order_id AND p.at BETWEEN o.at AND o.at + INTERVAL 1 HOUR
+    """,
+    """
+    WITH orders AS (SELECT id, at FROM source WHERE kafka.topic = 'orders'),
+        payments AS (SELECT order_id AS id, amount, at AS paid FROM source WHERE kafka.topic = 'payments')
+    SELECT o.id AS key, amount AS value FROM orders o JOIN payments p ON o.id = p.id
+    AND paid >= at AND paid <= at + INTERVAL 1 HOUR
+    """,
+)
+# Joins that are refused, each with the text at which the error is shown and a part of the problem.
+REFUSED_JOINS = (
+    (_EQUAL, "JOIN", "forever"),
+    (f"{_EQUAL} AND p.at >= o.at", "JOIN", "forever"),
+    (f"{_EQUAL} AND p.at <= o.at + INTERVAL 1 HOUR", "JOIN", "forever"),
+    (f"{_EQUAL} AND p.at BETWEEN '2026-01-01' AND '2027-01-01'", "JOIN", "forever"),
+    (f"{_SELECT} JOIN source p ON p.at BETWEEN o.at AND o.at + INTERVAL 1 HOUR", "JOIN", "without an equality"),
+    (f"{_SELECT} LEFT JOIN source p ON o.id = p.order_id AND o.at = p.at", "JOIN", "LEFT"),
+    (f"{_SELECT} FULL OUTER JOIN source p ON o.id = p.order_id AND o.at = p.at", "JOIN", "FULL"),
+    (f"{_SELECT} CROSS JOIN source p", "JOIN", "CROSS"),
+    ("SELECT id AS key, 'x' AS value FROM source o LEFT SEMI JOIN source p USING (id, at)", "JOIN", "LEFT SEMI"),
+    (f"{_EQUAL} AND o.at = p.at JOIN source q ON o.id = q.id AND o.at = q.at", "JOIN source q", "2 joins"),
+    (_EQUAL.replace("SELECT", "SELECT DISTINCT") + " AND o.at = p.at", "DISTINCT", "together with"),
+)
+
+
+def joined(condition: str) -> str:
+    """A join of orders with their payments by this further condition."""
+    return f"SELECT o.id AS key, p.amount AS value FROM source o JOIN source p ON o.id = p.order_id AND {condition}"  # noqa: S608
 
 
 def mutations(number: int, seed: int) -> Iterator[str]:

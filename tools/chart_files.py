@@ -119,6 +119,7 @@ def generated_without_helm() -> Mapping[Path, str]:
     return {
         CHART / "templates" / "crd.yaml": crd_template(crd),
         CHART / "README.md": readme((CHART / "README.md").read_text(), (CHART / "values.yaml").read_text()),
+        CHART / "dashboards" / "ackwright.json": dashboards.fleet(),
         CHART / "dashboards" / "ackwright-pipeline.json": dashboards.pipeline(),
         BASE / "crd.yaml": protected(crd),
     }

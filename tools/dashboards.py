@@ -1,4 +1,4 @@
-"""The Grafana dashboard of one pipeline, as JSON for the chart. `make chart` writes it.
+"""The Grafana dashboards of all pipelines and of one, as JSON for the chart. `make chart` writes them.
 
 Driver metrics have no namespace by themselves: a scrape by the chart's PodMonitor adds it.
 """
@@ -11,6 +11,9 @@ from typing import Any
 Panel = dict[str, Any]
 
 _SOURCE = {"type": "prometheus", "uid": "${source}"}
+_MANY = 'namespace=~"$namespace",name=~"$pipeline"'
+_MANY_TOPICS = 'namespace=~"$namespace",pipeline=~"$pipeline"'
+_LARGEST = 20  # series of a panel, because nobody can tell hundreds apart
 _OPERATOR = 'namespace="$namespace",name="$pipeline"'
 _DRIVER = 'namespace="$namespace",pipeline="$pipeline"'
 _TOPIC = _DRIVER  # the operator's metrics of topics have the same labels
@@ -25,8 +28,94 @@ _COUNTERS = (
 )
 
 
+def fleet() -> str:
+    """The text of the file for all pipelines, or some of them."""
+    name, topic = "{{namespace}}/{{name}}", "{{namespace}}/{{pipeline}} {{topic}}"
+    panels = [
+        _stat("Ready", _count("Ready", "True"), 0, {"color": {"mode": "fixed", "fixedColor": "blue"}}),
+        _alarm("Guarantee not met", _count("GuaranteeMet", "False"), 6),
+        _alarm("Stalled", _count("Stalled", "True"), 12),
+        _alarm(
+            "Topics below min.insync.replicas",
+            f"count(ackwright_topic_in_sync_replicas{{{_MANY_TOPICS}}} < "
+            f"ackwright_topic_min_insync_replicas{{{_MANY_TOPICS}}}) or vector(0)",
+            18,
+        ),
+        _unmet(),
+        _series(
+            "Lag",
+            [(f"topk({_LARGEST}, ackwright_pipeline_lag{{{_MANY}}})", name)],
+            *(0, 11, "short"),
+            about=f"Offsets between positions and end offsets, from the driver's last report; the {_LARGEST} largest",
+        ),
+        _series(
+            "Batches per minute",
+            [(f"bottomk({_LARGEST}, clamp_min(deriv(ackwright_pipeline_batch{{{_MANY}}}[5m]), 0) * 60)", name)],
+            *(12, 11, "short"),
+            about=f"Derived from the number of the last batch, which restarts with each query; the {_LARGEST} smallest",
+        ),
+        _series(
+            "In-sync replicas above min.insync.replicas",
+            [
+                (
+                    f"bottomk({_LARGEST}, ackwright_topic_in_sync_replicas{{{_MANY_TOPICS}}} - "
+                    f"ackwright_topic_min_insync_replicas{{{_MANY_TOPICS}}})",
+                    topic,
+                )
+            ],
+            *(0, 19, "short"),
+            about="Of the partition with the fewest. Below 0: brokers refuse writes. At 0: the loss of one more "
+            f"replica stops writes. The {_LARGEST} smallest",
+        ),
+        _series(
+            "Replicas out of sync and moving partitions",
+            [
+                (
+                    f"ackwright_topic_replicas{{{_MANY_TOPICS}}} - "
+                    f"ackwright_topic_in_sync_replicas{{{_MANY_TOPICS}}} > 0",
+                    f"{topic} out of sync",
+                ),
+                (f"ackwright_topic_moving_partitions{{{_MANY_TOPICS}}} > 0", f"{topic} moving"),
+            ],
+            *(12, 19, "short"),
+        ),
+        _series(
+            "Pipelines by condition",
+            [('ackwright_pipelines{status="True"}', "{{condition}}")],
+            *(0, 27, "short"),
+            width=8,
+            about="In all namespaces that the operator watches",
+        ),
+        _series(
+            "Duration of a reconcile",
+            [
+                (f"histogram_quantile({quantile}, sum by (le) (rate(ackwright_reconcile_seconds_bucket[5m])))", legend)
+                for quantile, legend in ((0.5, "median"), (0.99, "p99"))
+            ],
+            *(8, 27, "s"),
+            width=8,
+        ),
+        _series(
+            "Due pipelines and reconcile errors",
+            [
+                ("ackwright_worklist", "pipelines due"),
+                ("sum by (reason) (rate(ackwright_reconcile_errors_total[5m])) * 60", "{{reason}} per minute"),
+            ],
+            *(16, 27, "short"),
+            width=8,
+        ),
+    ]
+    several = {"multi": True, "includeAll": True, "allValue": ".*", "current": {"text": "All", "value": "$__all"}}
+    pipelines = 'label_values(ackwright_pipeline_condition{namespace=~"$namespace"}, name)'
+    variables = [
+        _variable("namespace", "Namespace", "label_values(ackwright_pipeline_condition, namespace)") | several,
+        _variable("pipeline", "Pipeline", pipelines) | several,
+    ]
+    return _dashboard("ackwright", "Ackwright", variables, panels)
+
+
 def pipeline() -> str:
-    """The text of the file."""
+    """The text of the file for one pipeline."""
     panels = [
         _truth("Guarantee met", "GuaranteeMet", 0),
         _truth("Ready", "Ready", 6),
@@ -96,26 +185,25 @@ def pipeline() -> str:
             *(12, 44, "short"),
         ),
     ]
+    variables = [
+        _variable("namespace", "Namespace", "label_values(ackwright_pipeline_condition, namespace)"),
+        _variable("pipeline", "Pipeline", 'label_values(ackwright_pipeline_condition{namespace="$namespace"}, name)'),
+    ]
+    return _dashboard("ackwright-pipeline", "Ackwright: one pipeline", variables, panels)
+
+
+def _dashboard(uid: str, title: str, variables: list[dict[str, Any]], panels: list[Panel]) -> str:
+    source = {"name": "source", "label": "Source", "type": "datasource", "query": "prometheus", "current": {}}
     dashboard = {
-        "uid": "ackwright-pipeline",
-        "title": "Ackwright: one pipeline",
+        "uid": uid,
+        "title": title,
         "tags": ["ackwright", "kafka", "spark"],
         "schemaVersion": 39,
         "version": 1,
         "editable": True,
         "refresh": "30s",
         "time": {"from": "now-3h", "to": "now"},
-        "templating": {
-            "list": [
-                {"name": "source", "label": "Source", "type": "datasource", "query": "prometheus", "current": {}},
-                _variable("namespace", "Namespace", "label_values(ackwright_pipeline_condition, namespace)"),
-                _variable(
-                    "pipeline",
-                    "Pipeline",
-                    'label_values(ackwright_pipeline_condition{namespace="$namespace"}, name)',
-                ),
-            ]
-        },
+        "templating": {"list": [source, *variables]},
         "panels": [{"id": i, **panel} for i, panel in enumerate(panels, 1)],
     }
     return json.dumps(dashboard, indent=1) + "\n"
@@ -158,9 +246,52 @@ def _truth(title: str, condition: str, x: int) -> Panel:
     )
 
 
-def _series(title: str, queries: list[tuple[str, str]], x: int, y: int, unit: str) -> Panel:
+def _count(condition: str, status: str) -> str:
+    """How many of the pipelines have the condition with this status."""
+    return f'count(ackwright_pipeline_condition{{{_MANY},condition="{condition}",status="{status}"}}) or vector(0)'
+
+
+def _alarm(title: str, expression: str, x: int) -> Panel:
+    """A number that is red above 0."""
+    steps = [{"color": "green", "value": None}, {"color": "red", "value": 1}]
+    return _stat(
+        title, expression, x, {"color": {"mode": "thresholds"}, "thresholds": {"mode": "absolute", "steps": steps}}
+    )
+
+
+def _unmet() -> Panel:
+    """The table of conditions that are not met."""
+    expression = (
+        f"ackwright_pipeline_condition{{{_MANY},"
+        'condition=~"Ready|GuaranteeMet|TopicsReady|JobRunning",status!="True"} or '
+        f'ackwright_pipeline_condition{{{_MANY},condition="Stalled",status="True"}}'
+    )
+    hidden = ("Time", "Value", "__name__", "container", "endpoint", "instance", "job", "pod", "service")
+    columns = ("namespace", "name", "condition", "status", "reason")
     return {
-        **{"title": title, "type": "timeseries", "datasource": _SOURCE, "gridPos": {"x": x, "y": y, "w": 12, "h": 8}},
+        **{"title": "Conditions that are not met", "type": "table", "datasource": _SOURCE},
+        "gridPos": {"x": 0, "y": 4, "w": 24, "h": 7},
+        "fieldConfig": {"defaults": {}, "overrides": []},
+        "targets": [_target(expression, "", "A", instant=True, format="table")],
+        "transformations": [
+            {
+                "id": "organize",
+                "options": {
+                    "excludeByName": dict.fromkeys(hidden, True),
+                    "indexByName": {column: place for place, column in enumerate(columns)},
+                },
+            }
+        ],
+    }
+
+
+def _series(
+    title: str, queries: list[tuple[str, str]], x: int, y: int, unit: str, *, width: int = 12, about: str = ""
+) -> Panel:
+    return {
+        **{"title": title, "type": "timeseries", "datasource": _SOURCE},
+        **({"description": about} if about else {}),
+        "gridPos": {"x": x, "y": y, "w": width, "h": 8},
         "fieldConfig": {"defaults": {"unit": unit}, "overrides": []},
         "targets": [_target(expression, legend, chr(65 + i)) for i, (expression, legend) in enumerate(queries)],
     }

@@ -12,10 +12,11 @@ export interface Series {
 
 interface Props {
   readonly title: string;
-  readonly times: readonly number[]; // seconds since the epoch
+  readonly times: readonly number[]; // seconds since the epoch, or since a start
   readonly series: readonly Series[];
-  readonly marks?: readonly number[]; // seconds since the epoch
+  readonly marks?: readonly number[]; // as the times
   readonly markLabel?: string;
+  readonly sinceStart?: boolean; // what the times count
 }
 
 const HEIGHT = 200;
@@ -39,7 +40,7 @@ export function Chart(props: Props) {
   return props.times.length < 2 ? null : <Plot {...props} />;
 }
 
-function Plot({ title, times, series, marks = [], markLabel = "" }: Props) {
+function Plot({ title, times, series, marks = [], markLabel = "", sinceStart = false }: Props) {
   const box = useRef<HTMLDivElement>(null);
   const plot = useRef<uPlot | null>(null);
   const marked = useRef(marks);
@@ -57,9 +58,12 @@ function Plot({ title, times, series, marks = [], markLabel = "" }: Props) {
         legend: { show: false },
         cursor: { show: false },
         padding: [8, 8, 0, 0],
-        scales: { x: { time: true }, y: { range: (_, __, max) => [0, Math.max(1, max * 1.1)] } },
+        scales: { x: { time: !sinceStart }, y: { range: (_, __, max) => [0, Math.max(1, max * 1.1)] } },
         series: [{}, ...series.map((s) => ({ label: s.label, stroke: css(s.color), width: 2, points: { show: false } }))],
-        axes: [axis, { ...axis, size: 64, values: (_, ticks) => ticks.map(short) }],
+        axes: [
+          { ...axis, values: (_, ticks) => ticks.map(sinceStart ? elapsed : clock) },
+          { ...axis, size: 64, values: (_, ticks) => ticks.map(short) },
+        ],
         hooks: { draw: [(u) => drawMarks(u, marked.current, css("--bad"))] },
       },
       [[], ...series.map(() => [])],
@@ -75,7 +79,7 @@ function Plot({ title, times, series, marks = [], markLabel = "" }: Props) {
       created.destroy();
       plot.current = null;
     };
-  }, [dark, labels]);
+  }, [dark, labels, sinceStart]);
 
   useEffect(() => {
     plot.current?.setData([[...times], ...series.map((s) => [...s.values])] as uPlot.AlignedData);
@@ -102,6 +106,10 @@ function Plot({ title, times, series, marks = [], markLabel = "" }: Props) {
     </figure>
   );
 }
+
+const elapsed = (seconds: number): string => `${+seconds.toFixed(1)} s`;
+
+const clock = (seconds: number): string => new Date(seconds * 1000).toLocaleTimeString("en-GB");
 
 function short(value: number): string {
   if (value >= 1e6) return `${+(value / 1e6).toFixed(1)} M`;

@@ -90,12 +90,21 @@ export function LiveView() {
   const { stages, entries, results } = activity;
   const started = entries[0]?.at ?? 0;
   const current = stages.at(-1);
+  // By this page's clock: how long it has shown the current stage. Some take a minute without any other change.
+  const shown = useRef({ stages: 0, since: Date.now() });
+  if (shown.current.stages !== stages.length) shown.current = { stages: stages.length, since: Date.now() };
+  const seconds = Math.round((Date.now() - shown.current.since) / 1000);
   return (
     <>
       <h1 tabIndex={-1}>Live</h1>
       <Problem text={error} />
       <p role="status" class="note">
         {results ? "The command has finished its work." : current ? `Now: ${current.name}` : "Reading …"}
+        {!results && current && (
+          <span class="muted" aria-hidden="true">
+            {current.detail && `, ${current.detail}`}, for {seconds} s
+          </span>
+        )}
       </p>
       {results && results.columns.length > 0 && (
         <section aria-labelledby="results">
@@ -111,7 +120,7 @@ export function LiveView() {
       <div class="stages">
         {stages.map((stage, i) =>
           stage.samples.length > 0 ? (
-            <StageView key={i} stage={stage} kills={entries.filter((e) => e.stage === i && e.kind === "kill")} />
+            <StageView key={i} stage={stage} started={started} kills={entries.filter((e) => e.stage === i && e.kind === "kill")} />
           ) : null,
         )}
       </div>
@@ -136,14 +145,15 @@ export function LiveView() {
   );
 }
 
-function StageView({ stage, kills }: { stage: Stage; kills: readonly Entry[] }) {
+/** started: when the command did, from which the log counts, too. */
+function StageView({ stage, started, kills }: { stage: Stage; started: number; kills: readonly Entry[] }) {
   const [namespace = "", name = ""] = stage.pipeline?.split("/") ?? [];
   const share = stage.total ? Math.min(100, (100 * stage.done) / stage.total) : 0;
   return (
     <section aria-label={stage.name}>
       <h2>
         {stage.pipeline ? <a href={address("pipeline", namespace, name)}>{stage.name}</a> : stage.name}
-        {stage.over && <span class="muted"> over</span>}
+        {stage.over && <span class="muted">: ended</span>}
       </h2>
       <div
         class="progress"
@@ -165,9 +175,10 @@ function StageView({ stage, kills }: { stage: Stage; kills: readonly Entry[] }) 
       </p>
       <Chart
         title="Rate"
-        times={stage.samples.map((s) => s.at)}
+        times={stage.samples.map((s) => s.at - started)}
+        sinceStart
         series={[{ label: "records/s", values: stage.samples.map((s) => s.rate), color: "--second" }]}
-        marks={kills.map((k) => k.at)}
+        marks={kills.map((k) => k.at - started)}
         markLabel="a kill"
       />
     </section>

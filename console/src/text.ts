@@ -4,7 +4,9 @@ const NUMBERS = new Intl.NumberFormat("en");
 const ROUNDED = new Intl.NumberFormat("en", { maximumFractionDigits: 1 });
 
 export const number = (value: number | null | undefined): string => (value == null ? "–" : NUMBERS.format(value));
-export const rate = (value: number | null | undefined): string => (value == null ? "–" : `${ROUNDED.format(value)}/s`);
+/** Records per second; decimals only of small rates. */
+export const rate = (value: number | null | undefined): string =>
+  value == null ? "–" : `${value < 100 ? ROUNDED.format(value) : NUMBERS.format(Math.round(value))}/s`;
 
 export function counted(value: number, noun: string): string {
   return `${number(value)} ${noun}${value === 1 ? "" : "s"}`;

@@ -55,7 +55,9 @@ Object = Mapping[str, Any]
 
 _LIMIT_S = 60.0  # all calls to Kafka of one reconcile may take this long
 _SOON_S = 3.0  # until the next reconcile of a pipeline that is changing
-_REQUESTS_PER_S = 50  # for progress, of all pipelines together: many healthy pipelines must not delay an unhealthy one
+# Of all pipelines together: many healthy pipelines must not delay an unhealthy one.
+_REQUESTS_PER_S = 50  # for progress
+_RECONCILES_PER_S = 50  # of steady pipelines
 
 
 @dataclass(frozen=True)
@@ -285,7 +287,7 @@ class Reconciler:
         reported = {"conditions": conditions, "lost_topics": None, "moved_positions": None, "lost_state": None}
         changed = status.model_copy(update={"observed_generation": generation, **reported})
         self._write_status(resource, changed)
-        return min(self._settings.resync, RENEWED_EVERY_S)
+        return self._resync()
 
     def _write_status(self, resource: Object, status: Status) -> Object:
         """Writes the status if it has changed, or not for long, and Events for its transitions.
@@ -329,9 +331,13 @@ class Reconciler:
             return self._settings.progress_every if moving else _SOON_S
         if todo.idle and not observation.invalid and status.condition_is("Stalled", "False"):
             known = versions(resource, objects, observation.group_owner)
-            until = self._clock() + min(self._settings.resync, RENEWED_EVERY_S)
+            until = self._clock() + self._resync()
             memory.steady = SteadyState(known, until, observation.pipeline, status)
-        return min(self._seconds_between_requests(), self._settings.resync, RENEWED_EVERY_S)
+        return min(self._seconds_between_requests(), self._resync())
+
+    def _resync(self) -> float:
+        """Seconds until a steady pipeline is reconciled as a whole."""
+        return max(min(self._settings.resync, RENEWED_EVERY_S), len(self._memory) / _RECONCILES_PER_S)
 
     def _seconds_between_requests(self) -> float:
         """Seconds until the progress of a running driver is read again."""

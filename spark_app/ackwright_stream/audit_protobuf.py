@@ -35,6 +35,7 @@ _COLUMNS = {
 _FIXED = {"double": "<d", "fixed64": "<Q", "sfixed64": "<q", "float": "<f", "fixed32": "<I", "sfixed32": "<i"}
 _TIMESTAMP, _WRAPPER = "google.protobuf.Timestamp", re.compile(r"google\.protobuf\.\w+Value")
 _VARINT, _EIGHT, _BYTES, _GROUP, _GROUP_END, _FOUR = range(6)
+_SHORT_BYTES = 5
 _DEEPEST = 100
 _INT64 = range(-(2**63), 2**63)
 
@@ -142,7 +143,7 @@ def _decoded(file: File, message: Message, data: bytes, depth: int) -> dict[str,
     raw: dict[str, Any] = {}  # of repeated fields lists; of messages their bytes, which add up
     at = 0
     while at < len(data):
-        tag, at = _varint(data, at)
+        tag, at = _short(data, at)
         number, wire = tag >> 3, tag & 7
         if number == 0:
             raise Undecodable("a field with the number 0")
@@ -157,14 +158,14 @@ def _value(data: bytes, at: int, number: int, wire: int, depth: int) -> tuple[An
     if wire == _VARINT:
         return _varint(data, at)
     if wire == _BYTES:
-        size, at = _varint(data, at)
+        size, at = _short(data, at)
         return _cut(data, at, size)
     if wire in (_EIGHT, _FOUR):
         return _cut(data, at, 8 if wire == _EIGHT else 4)
     if wire != _GROUP or depth > _DEEPEST:
         raise Undecodable("an unknown wire type")
     while True:  # a group is skipped
-        tag, at = _varint(data, at)
+        tag, at = _short(data, at)
         if tag & 7 == _GROUP_END:
             if tag >> 3 != number:
                 raise Undecodable("the end of another group")
@@ -181,10 +182,16 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
         at += 1
         number |= (byte & 0x7F) << shift
         if byte < 0x80:
-            if number >> 64:
-                raise Undecodable("a number is too long")
-            return number, at
+            return number & 0xFFFF_FFFF_FFFF_FFFF, at  # the tenth byte has bits beyond 64, which decoders drop
     raise Undecodable("a number is too long")
+
+
+def _short(data: bytes, at: int) -> tuple[int, int]:
+    """A tag or a size, which have 32 bits (Protocol Buffers' documentation, Encoding), in five bytes at most."""
+    number, end = _varint(data, at)
+    if end - at > _SHORT_BYTES or number >> 32:
+        raise Undecodable("a tag or a size is too long")
+    return number, end
 
 
 def _cut(data: bytes, at: int, size: int) -> tuple[bytes, int]:

@@ -7,6 +7,7 @@ watermarks. The result is compared
     append             with all records of the sink
     update             with the last record of each key; the number of all records is that of the decisions
     dropDuplicates     with all records; if another record of the same key may have been chosen, with the candidates
+    join               with all records: Spark neither stores a late record nor joins it with stored ones
 
 The code that evaluates batches, and the one that decides them, is not used here.
 """
@@ -98,6 +99,10 @@ class Shape:
     timed: StateKey | None  # the key that the watermark ends; None: state stays forever
     unjudged: str | None  # why its output cannot be computed again; None: it can
 
+    @property
+    def joins(self) -> bool:
+        return self.step is not None and self.step.kind == "Join"
+
 
 def shape_of(job: JobSpec, stream: DataFrame) -> Shape:
     """The shape of the transform. stream: its output of a stream."""
@@ -168,7 +173,7 @@ def compare(
     numbered = history.is_complete and not history.last.accepted_loss
     if last_of_key and numbered and not any(d.topics for d in moment.doubts):
         comparison = _with_number(comparison, history.records)
-    if not _aggregates(shape) and differs and not late:
+    if _deduplicates(shape) and differs and not late:
         comparison, chosen = _with_candidates(spark, sink, comparison, output=output, doubts=doubts, counted=counted)
         more += chosen
     comparison = replace(
@@ -176,7 +181,7 @@ def compare(
         lost=comparison.lost + history.skipped(),
         duplicated=comparison.duplicated + history.repeated(),
     )
-    return comparison, more, _notes(comparison)
+    return comparison, more, _notes(comparison, shape)
 
 
 def _limits(history: History, shape: Shape, doubts: Sequence[Doubt]) -> tuple[list[Doubt], list[Doubt]]:
@@ -196,8 +201,9 @@ def _limits(history: History, shape: Shape, doubts: Sequence[Doubt]) -> tuple[li
     if shape.timed is None or history.is_complete:
         return [], []
     first = history.batches[0]
+    old = "records from before" if shape.joins else "windows that ended before"
     reason = (
-        f"decisions before batch {first.number} are compacted; the audit does not judge windows that ended before "
+        f"decisions before batch {first.number} are compacted; the audit does not judge {old} "
         f"{first.late_before / 1000:.0f} seconds since 1970, because it is not known which of their records were late"
     )
     return [Doubt(reason)], []
@@ -205,6 +211,10 @@ def _limits(history: History, shape: Shape, doubts: Sequence[Doubt]) -> tuple[li
 
 def _aggregates(shape: Shape) -> bool:
     return shape.step is not None and shape.step.kind == "Aggregate"
+
+
+def _deduplicates(shape: Shape) -> bool:
+    return not _aggregates(shape) and not shape.joins
 
 
 def _required(records: DataFrame, *, last_of_key: bool) -> Output:
@@ -220,7 +230,7 @@ def _shared_key(records: DataFrame) -> str | None:
 
 
 def _counting(spark: SparkSession, job: JobSpec, records: DataFrame, key: StateKey, history: History) -> DataFrame:
-    """The records that are in the output: not late, and in append mode of windows that have ended."""
+    """The records that the output is of: not late, and in append mode of windows that have ended."""
     assert job.state is not None  # noqa: S101 (for mypy: it has a watermark)
     at = F.unix_micros(F.col(f"`{job.state.event_time}`").cast("timestamp"))
     [step] = state_steps(transform.run_transform(spark, records, job.transform, job.state))
@@ -308,7 +318,8 @@ def _with_candidates(
     return changed, [Doubt(reason)]
 
 
-def _notes(comparison: Comparison) -> list[str]:
+def _notes(comparison: Comparison, shape: Shape) -> list[str]:
     late = comparison.metrics.get("late", {}).get("records", 0)
     records = "record was" if late == 1 else "records were"
-    return [f"{late} {records} late: the watermark had passed the end of their window"] if late else []
+    passed = "the event time" if shape.joins else "the end of their window"
+    return [f"{late} {records} late: the watermark had passed {passed}"] if late else []

@@ -10,7 +10,7 @@ import importlib
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from ackwright_stream import source
+from ackwright_stream import joins, source
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import REFUSED_FUNCTIONS, JobSpec, Reason, StateSettings, Transform
 from ackwright_stream.spark_internals import logical_plan
@@ -71,7 +71,9 @@ _TIME = frozenset({"CurrentTimestamp", "CurrentDate", "CurrentTime", "LocalTimes
 
 
 # Steps that keep state, and those that Spark needs for them.
-_STATEFUL = frozenset({"Aggregate", "Deduplicate", "DeduplicateWithinWatermark", "EventTimeWatermark", "Distinct"})
+_STATEFUL = frozenset(
+    {"Aggregate", "Deduplicate", "DeduplicateWithinWatermark", "EventTimeWatermark", "Distinct", "Join"}
+)
 
 
 def apply_transform(spark: SparkSession, raw: DataFrame, job: JobSpec, keep: source.Keep | None = None) -> DataFrame:
@@ -102,7 +104,7 @@ def run_transform(
     if state is None:
         check_stateless(output)
     else:
-        check_stateful(output)
+        check_stateful(output, state)
     return output
 
 
@@ -191,7 +193,7 @@ def check_stateless(output: DataFrame) -> None:
             raise _stateful(_SQL_WORDS.get(step.name, step.name))
 
 
-def check_stateful(output: DataFrame) -> None:
+def check_stateful(output: DataFrame, state: StateSettings) -> None:
     """Raises JobError(INVALID_TRANSFORM) unless the steps are those of a stateful pipeline, with one at least."""
     steps = [step for step in logical_plan.steps(output) if step.inputs]
     for step in steps:
@@ -200,12 +202,15 @@ def check_stateful(output: DataFrame) -> None:
             raise JobError(
                 Reason.INVALID_TRANSFORM,
                 f"the transform uses {construct}, which is not built for stateful pipelines; they take GROUP BY, "
-                "dropDuplicates and what treats each record on its own",
+                "dropDuplicates, JOIN and what treats each record on its own",
             )
     if any(step.in_one_group for step in steps):
         raise JobError(Reason.INVALID_TRANSFORM, "the transform aggregates all records in one group; add GROUP BY")
-    if not any(step.name in _STATEFUL - {"EventTimeWatermark"} for step in steps):
+    keeping = [step.name for step in steps if step.name in _STATEFUL - {"EventTimeWatermark"}]
+    if not keeping:
         raise JobError(Reason.INVALID_TRANSFORM, "the transform keeps no state, although state is set; remove state")
+    if "Join" in keeping:
+        joins.check_join(output, state, {_SQL_WORDS[name] for name in keeping if name != "Join"})
 
 
 def _stateful(construct: str) -> JobError:

@@ -20,8 +20,9 @@ from chaos.pipeline import Pipeline, Topic
 from chaos.plan import Fault
 from chaos.quotas import quota
 from integration.support.lane_pipeline import Result
+from waiting import wait_until
 
-_BYTES_A_RECORD = 1.7  # a second; a record has about 30
+_BYTES_A_RECORD = 2.5  # a second; a record has about 30
 INTERNAL = ("__consumer_offsets", "__transaction_state")
 # Points before a task or an advance compares the ids of its topics for the last time.
 BEFORE_THE_CHECK = {
@@ -136,8 +137,10 @@ class Faults:
 
         A quota allows in an instant what it allows in ten seconds, so it has to be less than a tenth of the bytes.
         """
-        records = self._kills.feed_count * sum(len(topic.lanes) for topic in self._p.topics)
-        with quota(self._p.bootstrap, max(100, round(records * _BYTES_A_RECORD))):
+        lanes = self._p.account.lanes
+        fed = sum(lanes[lane].records for topic in self._p.topics for lane in topic.lanes)
+        pending = fed - sum(sum(self._p.positions(topic).values()) for topic in self._p.topics)
+        with quota(self._p.bootstrap, max(100, round(pending * _BYTES_A_RECORD))):
             self._kills.expect_end(self._p.drive(), "a throttled driver")
 
     def _network(self) -> None:
@@ -155,8 +158,7 @@ class Faults:
     def _coordinators(self) -> None:
         """Moves the leaders of the internal topics to other brokers, in the middle of a task."""
         driver, point = self._kills.held_in_task(IN_TASK[self._guarantee])
-        if not move_leaders(self._p.bootstrap, INTERNAL):
-            self._problems.append("no coordinator has moved")
+        wait_until(lambda: move_leaders(self._p.bootstrap, INTERNAL) > 0, "a coordinator has moved", 60)
         driver.release(point)
         self._kills.expect_end(driver, "a driver whose coordinators moved")
         self._kafka.wait_until_in_sync(120)
@@ -165,7 +167,7 @@ class Faults:
 def move_leaders(bootstrap: str, topics: tuple[str, ...]) -> int:
     """Makes another replica the leader of each partition: it becomes the preferred one, and is elected.
 
-    Returns how many partitions have another leader.
+    Returns how many partitions have another leader already; one that is not in sync yet cannot be elected.
     """
     admin = KafkaAdminClient(bootstrap_servers=bootstrap)
     try:

@@ -45,6 +45,7 @@ class Bar:
     at_least: bool
 
 
+_BASELINE = "Spark's own sink"
 _TRANSACTION, _AFTER = "a lane's transaction", "after the previous one, median(?:, (.+))?"
 CHARTS = (
     Chart(
@@ -184,12 +185,13 @@ def _panel(panel: Panel, of_panel: Sequence[Bar], top: float) -> Iterator[str]:
         if bar.target is not None:
             at = round(left + bar.target * scale, 1)
             yield line(at, y - 4, at, y + _BAR + 4, dashed=True)
+            end = max(end, at)  # the line does not cross the label
         yield text(round(end + 8, 1), middle + 4, _label(bar), anchor="start", style="small")
 
 
 def _tone(bar: Bar) -> Tone:
     if bar.target is None:
-        return Tone.OURS
+        return Tone.PLAIN if bar.label.endswith(_BASELINE) else Tone.OURS
     return Tone.GOOD if (bar.value >= bar.target) is bar.at_least or bar.value == bar.target else Tone.BAD
 
 

@@ -68,7 +68,7 @@ def of_texts(pipeline: DeliveryPipeline) -> TextFindings:
 def texts_of(pipeline: DeliveryPipeline) -> tuple[object, ...]:
     """What the errors of `of_texts` depend on: equal for two pipelines with the same ones."""
     spec = pipeline.spec
-    return spec.transform, spec.source.format, spec.source.schema_ddl, spec.state is not None
+    return spec.transform, spec.source.format, spec.source.schema_ddl, spec.state, spec.source.event_time
 
 
 def text_at(pipeline: DeliveryPipeline, field: str) -> str | None:
@@ -100,14 +100,17 @@ def _transform(pipeline: DeliveryPipeline, schema: Schema) -> TextFindings:
     if sql is None:
         return TextFindings()
     try:
-        from ackwright.planning import transform_sql
+        from ackwright.planning import sql_joins, transform_sql
     except ModuleNotFoundError as e:
         if e.name != "sqlglot":
             raise
         problem = Problem.without_value(_SQL, "is not checked: sqlglot is not installed", _INSTALL)
         return TextFindings(warnings=(problem,))
-    stateful = pipeline.spec.state is not None
-    judgement = transform_sql.judge(sql, _view(pipeline, schema), stateful=stateful)
+    state, event_time = pipeline.spec.state, pipeline.spec.source.event_time
+    terms = None
+    if state is not None:
+        terms = sql_joins.StateTerms(event_time.column if event_time else None, state.output_mode == "append")
+    judgement = transform_sql.judge(sql, _view(pipeline, schema), terms)
     sink = pipeline.spec.sink.declared_if_valid
     of_output: list[TextProblem] = []
     routes = None
@@ -119,7 +122,7 @@ def _transform(pipeline: DeliveryPipeline, schema: Schema) -> TextFindings:
             of_output.append(TextProblem(offset, p.problem, p.remedy, Reason.INVALID_TRANSFORM))
         if sink.IN_KAFKA:
             routes = any(column.name == "topic" for column in columns)
-        if routes and stateful:
+        if routes and terms is not None:
             chooses = "returns the column topic, and a stateful transform cannot choose the topic of a record"
             of_output.append(TextProblem(judgement.start, chooses, "leave it out", Reason.INVALID_TRANSFORM))
     return TextFindings(

@@ -20,6 +20,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 from ackwright.planning import sql_functions
 from ackwright.planning.schema_ddl import TextProblem
 from ackwright.planning.sql_columns import MAX_PROBLEMS, VIEW, Output, SelectColumns, offset_of
+from ackwright.planning.sql_joins import Construct, StateTerms, is_join, join_problems
 from ackwright.planning.sql_parser import TooComplex, parse, tokenize
 from ackwright_stream.reasons import Reason
 
@@ -69,7 +70,8 @@ _CLAUSES: Mapping[str, tuple[str, str]] = {
 }
 _ONE_RECORD = "transform each record on its own (SELECT, WHERE, explode), or declare spec.state"
 # What a stateful pipeline takes, beside aggregate functions.
-_KEEPS_STATE = ("GROUP BY", "DISTINCT")
+_JOIN = "JOIN"
+_KEEPS_STATE = ("GROUP BY", "DISTINCT", _JOIN)
 _AGGREGATE = "the aggregate function "
 
 
@@ -86,11 +88,11 @@ class Judgement:
     unread: TextProblem | None = None
 
 
-def judge(sql: str, view: Mapping[str, str] | None, *, stateful: bool = False) -> Judgement:
+def judge(sql: str, view: Mapping[str, str] | None, state: StateTerms | None = None) -> Judgement:
     """What Spark and the job certainly refuse in a query, and the columns of its output.
 
-    stateful: whether the query may group and drop duplicates. view: the columns of the view `source` with their types,
-    "" if not known. None: the columns are not known.
+    view: the columns of the view `source` with their types, "" if not known. None: the columns are not known. state: of
+    a stateful pipeline, whose query may group, join and drop duplicates.
     """
     try:
         tokens = tokenize(sql)
@@ -113,7 +115,7 @@ def judge(sql: str, view: Mapping[str, str] | None, *, stateful: bool = False) -
         return _unread(start, "it is nested too deeply", start)
     except Exception:  # sqlglot raises others for some texts, for instance of a function with too few arguments
         return _unread(start, "its syntax is not known here", start)
-    return _of_trees(trees, tokens, view, stateful=stateful)
+    return _of_trees(trees, tokens, view, state)
 
 
 def _refused(problems: Iterator[TextProblem], start: int, token: Token | None = None) -> Judgement:
@@ -132,7 +134,7 @@ def _unread(offset: int, why: str, start: int = 0) -> Judgement:
 
 
 def _of_trees(
-    trees: list[exp.Expr], tokens: list[Token], view: Mapping[str, str] | None, *, stateful: bool
+    trees: list[exp.Expr], tokens: list[Token], view: Mapping[str, str] | None, state: StateTerms | None
 ) -> Judgement:
     start = tokens[0].start
     if len(trees) != 1:
@@ -149,7 +151,7 @@ def _of_trees(
         *_tables(tree, start),
         *sql_functions.methods_of_the_jvm(tree, tokens),
         *sql_functions.unknown(tree, tokens),
-        *(_not_built(tree, tokens) if stateful else _stateful(tree, tokens)),
+        *(_stateful(tree, tokens) if state is None else _not_built(tree, tokens, state)),
     )
     if structure:
         return Judgement(tuple(dict.fromkeys(structure))[:MAX_PROBLEMS], start=start)
@@ -281,22 +283,24 @@ def _stateful(tree: exp.Expr, tokens: list[Token]) -> Iterator[TextProblem]:
             yield TextProblem(offset, problem, _ONE_RECORD, Reason.NOT_STATELESS)
 
 
-def _not_built(tree: exp.Expr, tokens: list[Token]) -> Iterator[TextProblem]:
+def _not_built(tree: exp.Expr, tokens: list[Token], state: StateTerms) -> Iterator[TextProblem]:
     """What a stateful pipeline cannot have, or lacks."""
     written = {token.start: token for token in tokens}
-    used = [construct for node in tree.walk() for construct in _constructs(node, tokens, written)]
-    for construct, offset in used:
-        if construct not in _KEEPS_STATE and not construct.startswith(_AGGREGATE):
+    used = [Construct(*named) for node in tree.walk() for named in _constructs(node, tokens, written)]
+    aggregates = [construct for construct in used if construct.name.startswith(_AGGREGATE)]
+    keeping = [construct for construct in used if construct.name in _KEEPS_STATE]
+    for construct in used:
+        if construct not in aggregates and construct not in keeping:
             yield _invalid(
-                offset,
-                f"uses {construct}, which is not built for stateful pipelines",
-                "use GROUP BY, DISTINCT, and what treats each record on its own",
+                construct.offset,
+                f"uses {construct.name}, which is not built for stateful pipelines",
+                "use GROUP BY, DISTINCT, JOIN, and what treats each record on its own",
             )
-    names = [construct for construct, _ in used]
-    aggregates = [offset for construct, offset in used if construct.startswith(_AGGREGATE)]
-    if aggregates and "GROUP BY" not in names:
-        yield _invalid(aggregates[0], "aggregates all records in one group", "add GROUP BY")
-    elif not any(name in _KEEPS_STATE for name in names):
+    grouping = [construct for construct in keeping if construct.name != _JOIN]
+    yield from join_problems(tree, tokens, state, grouping or aggregates)
+    if aggregates and not any(construct.name == "GROUP BY" for construct in keeping):
+        yield _invalid(aggregates[0].offset, "aggregates all records in one group", "add GROUP BY")
+    elif not keeping:
         yield _invalid(tokens[0].start, "keeps no state, although spec.state is set", "add GROUP BY, or remove state")
 
 
@@ -304,12 +308,8 @@ def _constructs(node: exp.Expr, tokens: list[Token], written: Mapping[int, Token
     """The names of what one node does to several records, each with its offset. written: the tokens by offset."""
     if isinstance(node, exp.Query):
         yield from _of_query(node, tokens)
-    elif isinstance(node, exp.Join):
-        # A function may be applied to each record.
-        if isinstance(node.this, exp.Subquery) or (
-            isinstance(node.this, exp.Table) and isinstance(node.this.this, exp.Identifier)
-        ):
-            yield "JOIN", _keyword(tokens, "JOIN", ",")
+    elif is_join(node):
+        yield _JOIN, _keyword(tokens, "JOIN", ",")
     elif isinstance(node, exp.Hint):
         for hint in node.expressions:
             if isinstance(hint, exp.Expr) and hint.name.upper() in _REPARTITION:

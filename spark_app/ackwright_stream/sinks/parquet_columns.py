@@ -1,9 +1,10 @@
-"""Columns that every sink of Parquet files can hold. Contacts no server."""
+"""Columns and text that every sink of Parquet files can hold. Contacts no server."""
 
 from __future__ import annotations
 
 from collections import Counter
 
+import pyarrow as pa
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -24,7 +25,10 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from ackwright_stream.errors import JobError
+from ackwright_stream.jobspec import Reason
 from ackwright_stream.positions import RESERVED
+from ackwright_stream.reasons import REASONS
 
 _TYPES: tuple[type[DataType], ...] = (
     BinaryType,
@@ -53,6 +57,22 @@ def column_problems(output: StructType) -> list[str]:
         if name.lower().startswith(RESERVED)
     ]
     return problems + [_no_type(field) for field in output.fields if not _is_written(field.dataType)]
+
+
+def require_utf8(batch: pa.RecordBatch) -> None:
+    """Raises JobError(ROW_REFUSED) for text that is not UTF-8, also within arrays and structs.
+
+    Spark passes such bytes through as STRING, and many readers refuse a whole file that has some.
+    """
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        try:
+            column.validate(full=True)
+        except pa.ArrowInvalid:
+            raise JobError(
+                Reason.ROW_REFUSED,
+                f"column {name!r} has text that is not UTF-8, which many readers refuse; return it as BINARY",
+                REASONS[Reason.ROW_REFUSED].remedy,
+            ) from None
 
 
 def _is_written(kind: DataType) -> bool:

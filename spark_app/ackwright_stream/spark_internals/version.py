@@ -14,13 +14,17 @@ from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Reason
 
 SPARK_VERSION = "4.1.1"
+_STATEFUL = "org.apache.spark.sql.execution.streaming.operators.stateful"
+_JOIN_HELPER = f"{_STATEFUL}.join.StreamingSymmetricHashJoinHelper"
 
 # By class of the JVM, the methods that this package calls on its instances.
 JVM_METHODS: Mapping[str, tuple[str, ...]] = {
+    "java.lang.Class": ("forName", "getField"),
     "java.lang.ClassLoader": ("loadClass",),
     "java.lang.Runtime": ("freeMemory", "getRuntime", "maxMemory", "totalMemory"),
     "java.lang.StringBuilder": ("append",),
     "java.lang.Thread": ("currentThread", "getContextClassLoader"),
+    "java.lang.reflect.Field": ("get",),
     "java.time.Duration": ("ofMillis",),
     "java.util.Properties": ("setProperty",),
     "java.util.regex.Matcher": ("replaceAll",),
@@ -45,10 +49,13 @@ JVM_METHODS: Mapping[str, tuple[str, ...]] = {
     "org.apache.spark.sql.catalyst.expressions.Attribute": ("dataType", "metadata", "name"),
     "org.apache.spark.sql.catalyst.expressions.AttributeSet": ("contains",),
     "org.apache.spark.sql.catalyst.expressions.Expression": ("children", "deterministic"),
+    "org.apache.spark.sql.catalyst.planning.ExtractEquiJoinKeys$": ("unapply",),
+    "org.apache.spark.sql.catalyst.plans.JoinType": ("sql",),
     "org.apache.spark.sql.catalyst.parser.ParserInterface": ("parsePlan",),
     "org.apache.spark.sql.catalyst.plans.logical.LogicalPlan": (
         "children",
         "expressions",
+        "isStreaming",
         "output",
         "references",
         "subqueries",
@@ -56,6 +63,8 @@ JVM_METHODS: Mapping[str, tuple[str, ...]] = {
     ),
     "org.apache.spark.sql.catalyst.plans.logical.Aggregate": ("groupingExpressions",),
     "org.apache.spark.sql.catalyst.plans.logical.Deduplicate": ("keys",),
+    "org.apache.spark.sql.catalyst.plans.logical.EventTimeWatermark": ("nodeId",),
+    "org.apache.spark.sql.catalyst.plans.logical.Join": ("joinType", "left", "right"),
     "org.apache.spark.sql.catalyst.rules.RuleExecutor": ("execute",),
     "org.apache.spark.sql.classic.Dataset": ("ofRows", "queryExecution"),
     "org.apache.spark.sql.classic.SparkSession": ("sessionState",),
@@ -96,6 +105,8 @@ JVM_METHODS: Mapping[str, tuple[str, ...]] = {
         "stateStoreCkptId",
     ),
     "org.apache.spark.sql.execution.streaming.operators.stateful.StatefulOperatorStateInfo": ("operatorId",),
+    f"{_JOIN_HELPER}$": ("getStateWatermarkPredicates",),
+    f"{_JOIN_HELPER}$JoinStateWatermarkPredicates": ("left", "right"),
     "org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution": ("watermarkTracker",),
     "org.apache.spark.sql.execution.streaming.runtime.StreamExecution": ("lastExecution",),
     "org.apache.spark.sql.execution.streaming.runtime.StreamingQueryWrapper": ("recentProgress", "streamingQuery"),
@@ -109,6 +120,7 @@ JVM_METHODS: Mapping[str, tuple[str, ...]] = {
     "org.apache.spark.sql.types.StructType": ("fieldNames",),
     "org.apache.spark.sql.types.DataType": ("typeName",),
     "org.apache.spark.util.CollectionAccumulator": ("value",),
+    "scala.Product": ("productElement",),
 }
 
 

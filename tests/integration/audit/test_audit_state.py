@@ -244,3 +244,47 @@ def test_of_each_key_one_record_is_required(
     stateful(pipeline, DISTINCT, "append", timed=False)
     report = audited(pipeline, UNTIMED, output)
     assert wrong(report) == expected, report
+
+
+# Orders oa, ob … and their payments pa, pb ….
+PAID_ORDERS = """
+    SELECT substr(o.name, 2) AS key, CAST(unix_timestamp(p.at) AS STRING) AS value FROM source o JOIN source p
+    ON substr(o.name, 2) = substr(p.name, 2) AND p.at BETWEEN o.at AND o.at + INTERVAL 10 SECONDS
+    WHERE o.name LIKE 'o%' AND p.name LIKE 'p%'
+"""
+PAID = [
+    Batch([("oa", 1), ("pa", 2), ("ob", 12)], watermark=0, output=1),
+    Batch([("pb", 14), ("oc", 30)], watermark=7, output=1),
+    Batch([("pb", 13)], watermark=25, output=1),  # in time: the watermark before was 7
+    Batch([("pb", 15), ("pc", 41)], watermark=25, output=0),  # 15 is late, and 41 is too long after the order
+]
+JOINED = [row("a", 2), row("b", 14), row("b", 13)]
+
+
+@pytest.mark.parametrize(
+    ("output", "expected"),
+    [
+        (JOINED, (0, 0, 0, 0)),
+        (JOINED[1:], (1, 0, 0, 0)),
+        ([*JOINED, JOINED[0]], (0, 1, 0, 0)),
+        ([row("a", 3), *JOINED[1:]], (1, 0, 1, 0)),
+        ([*JOINED, row("b", 15)], (0, 0, 1, 0)),
+        ([*JOINED, row("c", 41)], (0, 0, 1, 0)),
+    ],
+    ids=["right", "lost", "twice", "altered", "with-the-late-record", "outside-the-range"],
+)
+def test_pairs_of_a_join_are_compared(
+    pipeline: Pipeline, output: list[Record], expected: tuple[int, int, int, int]
+) -> None:
+    stateful(pipeline, PAID_ORDERS, "append")
+    report = audited(pipeline, PAID, output)
+    assert wrong(report) == expected, report
+    assert report.verdict is (Verdict.BROKEN if any(expected) else Verdict.HELD)
+    assert any("1 record was late: the watermark had passed the event time" in note for note in report.notes)
+
+
+def test_pairs_of_compacted_decisions_are_not_judged(pipeline: Pipeline) -> None:
+    stateful(pipeline, PAID_ORDERS, "append")
+    report = audited(pipeline, PAID, [*JOINED, row("b", 15)], first=3)
+    assert report.verdict is Verdict.UNPROVEN
+    assert any("records from before" in doubt for doubt in report.doubts)

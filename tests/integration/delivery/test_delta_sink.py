@@ -116,24 +116,39 @@ def test_a_table_that_does_not_fit_is_refused_before_anything_is_written(kafka: 
     assert p.table.transactions() == {}
 
 
-def test_the_record_whose_row_is_refused_is_named(kafka: EmbeddedKafka, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        (b"no number, either", "a row has null in n, which is NOT NULL"),
+        (b"4\xff", "column 's' has text that is not UTF-8"),
+    ],
+    ids=["null", "not-utf8"],
+)
+def test_the_record_whose_row_is_refused_is_named(
+    kafka: EmbeddedKafka, tmp_path: Path, *, value: bytes, why: str
+) -> None:
     """The transform drops records. Its rows do not name the records that they are of."""
     table = tmp_path / "table"
-    DeltaTable.create(str(table), Schema([Field("n", PrimitiveType("integer"), nullable=False)]))
+    DeltaTable.create(
+        str(table), Schema([Field("n", PrimitiveType("integer"), nullable=False), Field("s", PrimitiveType("string"))])
+    )
     p = pipeline(
         kafka,
         tmp_path,
         "exactly-once",
         sink={"delta": {"path": str(table)}},
-        transform={"sql": "SELECT TRY_CAST(CAST(value AS STRING) AS INT) AS n FROM source WHERE kafka.offset % 2 = 0"},
+        transform={
+            "sql": "SELECT TRY_CAST(substring(CAST(value AS STRING), 1, 1) AS INT) AS n, CAST(value AS STRING) AS s "
+            "FROM source WHERE kafka.offset % 2 = 0"
+        },
         trigger={"availableNow": True},
     )
-    for value in (b"0", b"not a number", b"2", b"3", b"no number, either"):
-        produce(kafka.bootstrap_servers, p.source, value, partition=1)
+    for record in (b"0", b"not a number", b"2", b"\xff", value):
+        produce(kafka.bootstrap_servers, p.source, record, partition=1)
     with p.life() as job:
         assert job.job.wait(WAIT) == ExitCode.HALTED, job.job.failure()
         failure = job.job.failure()
     assert failure is not None
     assert failure.reason == "RowRefused"
-    assert failure.message.startswith(f"record {p.source}-1@4: a row has null in n, which is NOT NULL")
+    assert failure.message.startswith(f"record {p.source}-1@4: {why}")
     assert list(p.table.rows()) == []

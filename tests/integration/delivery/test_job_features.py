@@ -6,6 +6,7 @@ Each start of a job covers as many features as possible, because a start takes t
 from __future__ import annotations
 
 import json
+import os
 import urllib.request
 import uuid
 from collections import Counter
@@ -49,7 +50,7 @@ def name() -> str:
 def module(directory: Path, text: str) -> dict[str, str]:
     """Writes a user's module `features`; returns the environment in which Python imports it."""
     (directory / "features.py").write_text(text)
-    return {"PYTHONPATH": str(directory)}
+    return {"PYTHONPATH": os.pathsep.join([str(directory), os.environ.get("PYTHONPATH", "")])}
 
 
 def ends(job: Running) -> int:

@@ -15,7 +15,7 @@ import pytest
 
 from ackwright.local.kafka import EmbeddedKafka
 from integration.support.pipelines import read
-from integration.support.stateful_pipelines import Counted, StatefulPipeline, stateful_pipeline
+from integration.support.stateful_pipelines import BELIEVES_LOGS, Counted, StatefulPipeline, stateful_pipeline
 from waiting import wait_until
 
 
@@ -54,28 +54,13 @@ def test_a_driver_that_was_suspended_does_not_commit_beside_its_successor(
     assert pipeline.counted() == Counted()
 
 
-# As a driver would be that believes Spark's logs, and does not compare the state from which a batch was computed.
-_BELIEVES = """
-from ackwright_stream import decisions, state_log
-
-
-def state_of(entries, operators, batch, partitions, before):
-    ids = {(e.operator, e.partition): e.ids for e in entries}
-    return {o: tuple(ids[o, p] for p in range(partitions)) for o in operators}
-
-
-state_log._rebuild = lambda files, last: None
-decisions.state_of = state_of
-"""
-
-
 @pytest.mark.parametrize("believes", [False, True], ids=["rebuilt", "control"])
 def test_a_log_that_names_another_evaluation_is_not_believed(
     pipeline: StatefulPipeline, tmp_path: Path, believes: bool
 ) -> None:
     """Control: with the log believed and the base not compared, the output is not that of one run."""
     if believes:
-        (tmp_path / "sitecustomize.py").write_text(_BELIEVES)
+        (tmp_path / "sitecustomize.py").write_text(BELIEVES_LOGS)
         pipeline.environment["PYTHONPATH"] = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
     pipeline.killed_at("evaluated", 150)
     undecided = pipeline.stored_last()

@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, Field, Schema, write_deltalake
+from deltalake import DeltaTable, Field, QueryBuilder, Schema, write_deltalake
 from deltalake.schema import PrimitiveType
 from pyspark.sql.types import (
     ArrayType,
@@ -33,8 +33,9 @@ from ackwright_stream.jobspec import Reason
 from ackwright_stream.lanes import Outcome
 from ackwright_stream.positions import Range
 from ackwright_stream.sinks.delta.sink import DeltaStore
+from ackwright_stream.sinks.staged import parquet
 from integration.support.delta_stores import Table, job
-from integration.support.staged_drivers import A, Driver, Frame, rows
+from integration.support.staged_drivers import PLACES_OF_TEXT, A, Driver, Frame, rows, texts
 
 ROWS = 400_000  # 2 MB in a file
 
@@ -265,6 +266,40 @@ def test_a_null_in_a_column_that_is_not_null_is_refused(table: Table, tmp_path: 
         lambda: driver.commit([Range(A, 0, 2)], staged), Reason.ROW_REFUSED, "a row has null in n, which is NOT NULL"
     )
     assert (table.offsets(), table.position(spec.group)) == ([], 0)
+
+
+@pytest.mark.parametrize("place", [*PLACES_OF_TEXT, "partition"])
+def test_text_that_is_not_utf8_is_refused(table: Table, tmp_path: Path, place: str) -> None:
+    """The next row is written."""
+    kind, column = PLACES_OF_TEXT["column" if place == "partition" else place]
+    columns = StructType([StructField("n", LongType()), StructField("s", kind)])
+    by = ("s",) if place == "partition" else ()
+    driver = Driver(job(tmp_path, table.path, partition_columns=by), columns=columns)
+    bad, good = (pa.record_batch({"n": [1], "s": column(texts(text))}) for text in (b"\xff", "ü".encode()))
+    refused(lambda: driver.stage([bad]), Reason.ROW_REFUSED, "column 's' has text that is not UTF-8", "as BINARY")
+    assert list(table.path.rglob("*.parquet")) == []
+    with driver.sink.trial() as trial:
+        refusal = trial.refusal(pa.Table.from_batches([bad]))
+        assert trial.refusal(pa.Table.from_batches([good])) is None
+    assert refusal is not None
+    assert refusal.reason is Reason.ROW_REFUSED
+    assert driver.commit([Range(A, 0, 1)], driver.stage([good])) == (Outcome.DONE, 1)
+    assert [row["n"] for row in table.rows()] == [1]
+
+
+def test_control_text_that_is_not_utf8_makes_the_table_unreadable(
+    table: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the check the rows are committed, and an engine refuses the file: the good row cannot be read either."""
+    monkeypatch.setattr(parquet, "require_utf8", lambda batch: None)
+    driver = Driver(
+        job(tmp_path, table.path), columns=StructType([StructField("n", LongType()), StructField("s", StringType())])
+    )
+    rows = pa.record_batch({"n": [1, 2], "s": texts(b"good", b"\xff")})
+    assert driver.commit([Range(A, 0, 2)], driver.stage([rows])) == (Outcome.DONE, 2)
+    engine = QueryBuilder().register("rows", DeltaTable(str(table.path)))
+    with pytest.raises(Exception, match=r"(?i)utf-?8"):
+        engine.execute("SELECT s FROM rows").read_all()
 
 
 def test_rows_are_in_files_of_their_partition_values(table: Table, tmp_path: Path) -> None:

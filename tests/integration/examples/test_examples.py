@@ -30,7 +30,7 @@ Start = Callable[[str, Servers], tuple[Example, Run]]
 
 
 @pytest.mark.parametrize(
-    "name", ["inventory", "iot-metrics", "logs", "dead-letters", "several-teams", "windowed-counts"]
+    "name", ["inventory", "iot-metrics", "logs", "dead-letters", "several-teams", "windowed-counts", "join"]
 )
 def test_an_example_delivers_what_its_readme_shows(kafka: EmbeddedKafka, start: Start, name: str) -> None:
     example, run = start(name, Servers(kafka.bootstrap_servers))

@@ -39,8 +39,9 @@ from ackwright_stream.jobspec import Reason
 from ackwright_stream.lanes import Outcome
 from ackwright_stream.positions import Range
 from ackwright_stream.sinks.iceberg.sink import IcebergStore
+from ackwright_stream.sinks.staged import parquet
 from integration.support.iceberg_stores import Table, job
-from integration.support.staged_drivers import COLUMNS, A, Driver, Frame, rows
+from integration.support.staged_drivers import COLUMNS, PLACES_OF_TEXT, A, Driver, Frame, rows, texts
 
 ROWS = 200_000  # more than 1 MB in a file that is not compressed
 
@@ -333,6 +334,37 @@ def test_a_null_in_a_column_that_is_not_null_is_refused(table: Table, tmp_path: 
     assert error is not None
     assert error.reason is Reason.ROW_REFUSED
     assert driver.deliver(Range(A, 0, 2)) == (Outcome.DONE, 2)
+
+
+@pytest.mark.parametrize("place", [*PLACES_OF_TEXT, "partition"])
+def test_text_that_is_not_utf8_is_refused(table: Table, tmp_path: Path, place: str) -> None:
+    """The next row is written."""
+    kind, column = PLACES_OF_TEXT["column" if place == "partition" else place]
+    columns = StructType([StructField("n", LongType()), StructField("s", kind)])
+    by = ("s",) if place == "partition" else ()
+    driver = Driver(job(tmp_path, table, partition_columns=by), columns=columns)
+    bad, good = (pa.record_batch({"n": [1], "s": column(texts(text))}) for text in (b"\xff", "ü".encode()))
+    refused(lambda: driver.stage([bad]), Reason.ROW_REFUSED, "column 's' has text that is not UTF-8", "as BINARY")
+    assert list(table.directory.rglob("*.parquet")) == []
+    with driver.sink.trial() as trial:
+        refusal = trial.refusal(pa.Table.from_batches([bad]))
+        assert trial.refusal(pa.Table.from_batches([good])) is None
+    assert refusal is not None
+    assert refusal.reason is Reason.ROW_REFUSED
+    assert driver.commit([Range(A, 0, 1)], driver.stage([good])) == (Outcome.DONE, 1)
+    assert [row["n"] for row in table.rows()] == [1]
+
+
+def test_control_without_the_check_the_error_has_no_reason(
+    table: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bounds of a column in the manifest are text, which PyIceberg fails to decode."""
+    monkeypatch.setattr(parquet, "require_utf8", lambda batch: None)
+    driver = Driver(
+        job(tmp_path, table), columns=StructType([StructField("n", LongType()), StructField("s", StringType())])
+    )
+    with pytest.raises(UnicodeDecodeError):
+        driver.stage([pa.record_batch({"n": [1], "s": texts(b"\xff")})])
 
 
 def test_rows_are_in_files_of_their_partition_values(table: Table, tmp_path: Path) -> None:

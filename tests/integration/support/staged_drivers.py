@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.types import IntegerType, LongType, StructField, StructType
+from pyspark.sql.types import ArrayType, DataType, IntegerType, LongType, StringType, StructField, StructType
 
 from ackwright_stream.jobspec import JobSpec
 from ackwright_stream.lanes import Lanes, Outcome
@@ -26,6 +26,22 @@ def rows(lane: Lane, start: int, until: int, batch: int = 100) -> Iterable[pa.Re
         yield pa.record_batch(
             {"lane": pa.array([lane.partition] * len(offsets), pa.int32()), "n": pa.array(offsets, pa.int64())}
         )
+
+
+def texts(*values: bytes) -> pa.Array:
+    """Text as Spark passes it to tasks, also if it is not UTF-8."""
+    return pa.array(values, pa.binary()).view(pa.string())
+
+
+# Where text may be: its column's type, and the column from texts().
+PLACES_OF_TEXT: Mapping[str, tuple[DataType, Callable[[pa.Array], pa.Array]]] = {
+    "column": (StringType(), lambda text: text),
+    "array": (ArrayType(StringType()), lambda text: pa.ListArray.from_arrays(range(len(text) + 1), text)),
+    "struct": (
+        StructType([StructField("t", StringType())]),
+        lambda text: pa.StructArray.from_arrays([text], names=["t"]),
+    ),
+}
 
 
 class Frame:

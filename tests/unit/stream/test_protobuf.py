@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from google.protobuf.message_factory import GetMessageClass
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import types as T
 
@@ -310,6 +310,9 @@ def test_what_is_written_is_read_by_the_job_and_by_the_audit(fields: dict[str, A
 
 @settings(max_examples=120, deadline=None)
 @given(st.binary(max_size=24), st.fixed_dictionaries({}, optional=_VALUES), st.integers(0, 60))
+@example(bytes.fromhex("d0e3dafbde0e7f"), {}, 0)  # a tag with more than 32 bits
+@example(b"\x58" + b"\x85" * 9 + b"\x59", {}, 0)  # a value with more than 64 bits
+@example(bytes.fromhex("8880808080007f"), {}, 0)  # and one in more than five bytes
 def test_job_and_audit_agree_on_any_bytes(noise: bytes, fields: dict[str, Any], cut: int) -> None:
     data = MESSAGE(**fields).SerializeToString()
     decoded(ORDER, framed(noise), framed(data[:cut] + noise), framed(data + noise))

@@ -10,12 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ackwright_stream.errors import JobError
-from ackwright_stream.jobspec import Reason
 from ackwright_stream.positions import LANE, Lane
-from ackwright_stream.reasons import REASONS
 from ackwright_stream.sinks.base import Rows
 from ackwright_stream.sinks.files.storage import Draft, Storage
+from ackwright_stream.sinks.parquet_columns import require_utf8
 from ackwright_stream.storage_errors import translating
 
 _BUFFERED = 64 << 20  # bytes of rows in memory, of all files together, before they are written as row groups
@@ -46,7 +44,7 @@ class RowFiles:
         buffered = 0
         for batch in rows:
             for lane, part in split(batch, self._lanes):
-                check(part)
+                require_utf8(part)
                 if lane not in self._files:
                     self._files[lane] = _File(self._storage)
                 self._files[lane].add(part)
@@ -120,16 +118,3 @@ def split(batch: pa.RecordBatch, lanes: Sequence[Lane]) -> Iterator[tuple[Lane, 
     present = pc.unique(numbers).to_pylist()
     for number in present:
         yield lanes[number], rows if len(present) == 1 else rows.filter(pc.equal(numbers, number))
-
-
-def check(batch: pa.RecordBatch) -> None:
-    """Raises JobError(ROW_REFUSED) for text that is not UTF-8: many readers refuse a file that has some."""
-    for name, column in zip(batch.schema.names, batch.columns, strict=True):
-        try:
-            column.validate(full=True)
-        except pa.ArrowInvalid:
-            raise JobError(
-                Reason.ROW_REFUSED,
-                f"column {name!r} has text that is not UTF-8, which many readers refuse; return it as BINARY",
-                REASONS[Reason.ROW_REFUSED].remedy,
-            ) from None

@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Reason
-from ackwright_stream.sinks.files.rows import check
+from ackwright_stream.sinks.parquet_columns import require_utf8
 
 
 class RowTrial:
@@ -16,7 +16,7 @@ class RowTrial:
         """As in Trial."""
         try:
             for batch in rows.to_batches():
-                check(batch)
+                require_utf8(batch)
         except JobError as e:
             if e.reason is not Reason.ROW_REFUSED:
                 raise

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Reason
 from ackwright_stream.sinks.base import Rows
+from ackwright_stream.sinks.parquet_columns import require_utf8
 from ackwright_stream.storage_errors import translating
 
 _BUFFERED = 64 << 20  # bytes of rows in memory, of all files together, before they are written as row groups
@@ -69,12 +70,13 @@ class Written:
 def write(rows: Rows, partition_columns: Sequence[str], files: Files, form: FileFormat) -> list[Written]:
     """Writes the rows to new files, one for each combination of partition values.
 
-    Raises JobError; then the files are removed, if that is possible.
+    Raises JobError, ROW_REFUSED for text that is not UTF-8; then the files are removed, if that is possible.
     """
     writers: dict[tuple[Any, ...], _Writer] = {}
     buffered = 0
     with ExitStack() as on_error:
         for batch in rows:
+            require_utf8(batch)
             for values, part in split(batch, partition_columns, form.to_partition, keep=form.keeps_partitions):
                 if values not in writers:
                     writers[values] = _Writer(dict(zip(partition_columns, values, strict=True)), files, form)

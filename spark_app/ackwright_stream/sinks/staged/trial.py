@@ -6,6 +6,7 @@ import pyarrow as pa
 
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Reason
+from ackwright_stream.sinks.parquet_columns import require_utf8
 from ackwright_stream.sinks.staged.parquet import ToPartition, split
 from ackwright_stream.sinks.staged.table import Place, Table
 
@@ -22,6 +23,7 @@ class RowTrial:
         try:
             self._table.require_values(self._place, [nulls])
             for batch in rows.to_batches():
+                require_utf8(batch)
                 for _ in split(batch, self._place.partition_columns, self._to_partition):
                     pass
         except JobError as e:

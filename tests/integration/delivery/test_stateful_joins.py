@@ -1,0 +1,95 @@
+"""Orders are joined with their payments while drivers are killed: the output is that of a batch join.
+
+See docs/stateful.md#join.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+from pyspark.sql import SparkSession
+
+from ackwright.local.kafka import EmbeddedKafka
+from ackwright_stream.audit import audit
+from ackwright_stream.reports import Verdict
+from integration.support.joined_pipelines import Event, JoinedPipeline, joined_pipeline
+from integration.support.pipelines import read
+from integration.support.stateful_pipelines import BELIEVES_LOGS
+from sql_texts import JOIN
+from waiting import WAIT
+
+
+@pytest.fixture
+def pipeline(kafka: EmbeddedKafka, tmp_path: Path) -> JoinedPipeline:
+    return joined_pipeline(kafka.bootstrap_servers, f"joins-{uuid.uuid4().hex[:8]}", tmp_path, JOIN)
+
+
+def orders(first: int, count: int, at: int) -> list[Event]:
+    return [Event(n, at + n) for n in range(first, first + count)]
+
+
+def payments(first: int, count: int, at: int) -> list[Event]:
+    return [Event(n, at + n, pays=True) for n in range(first, first + count)]
+
+
+def test_a_join_over_kills_before_and_after_the_commit(pipeline: JoinedPipeline, spark: SparkSession) -> None:
+    """Control: the audit finds one record too many."""
+    pipeline.feed(*orders(0, 20, at=1_000), *payments(0, 5, at=1_100))
+    pipeline.killed_at("evaluated", *payments(5, 10, at=1_200))  # state is stored, nothing is decided
+    pipeline.killed_at("before-commit", *orders(20, 10, at=1_300))
+    pipeline.killed_at("after-commit", *payments(0, 30, at=1_500))  # a second payment of the first orders
+    pipeline.killed_at("batch-end", *orders(30, 5, at=1_600), *payments(30, 3, at=9_000))  # the payments are too late
+    in_time = pipeline.pairs()
+    assert len(in_time) == 45
+    with pipeline.life() as driver:
+        pipeline.caught_up(driver)
+        for event in (Event(99, 9_100, pays=True), Event(34, 1_700, pays=True)):  # the second one is late
+            pipeline.feed(event)
+            pipeline.caught_up(driver)
+        driver.job.drain()
+        assert driver.job.wait(WAIT) == 0, driver.job.failure()
+    assert pipeline.output() == in_time
+    report = audit(spark, pipeline.job)
+    assert report.verdict is Verdict.HELD, report
+    assert report.expected == report.delivered == len(in_time)
+    assert any("late: the watermark had passed the event time" in note for note in report.notes), report.notes
+    first = read(pipeline.servers, pipeline.sink)[0]
+    producer = Producer({"bootstrap.servers": pipeline.servers})
+    producer.produce(pipeline.sink, first.value, first.key, partition=first.partition)
+    assert producer.flush(30) == 0
+    again = audit(spark, pipeline.job)
+    assert (again.verdict, again.lost, again.duplicated, again.unexpected) == (Verdict.BROKEN, 0, 1, 0), again
+
+
+@pytest.mark.parametrize("believes", [False, True], ids=["rebuilt", "control"])
+def test_the_state_of_another_evaluation_is_not_joined_with(
+    pipeline: JoinedPipeline, spark: SparkSession, tmp_path: Path, believes: bool
+) -> None:
+    """Control: with Spark's log believed and the base not compared, orders are missing in the state."""
+    if believes:
+        (tmp_path / "sitecustomize.py").write_text(BELIEVES_LOGS)
+        pipeline.environment["PYTHONPATH"] = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    pipeline.feed(*orders(0, 2, at=1_000))
+    pipeline.killed_at("evaluated", *orders(2, 1, at=1_000))
+    undecided = pipeline.stored_last()
+    pipeline.feed(*orders(3, 5, at=1_000))  # the same batch has them when it is cut again
+    with pipeline.life() as driver:
+        driver.arrived(driver.arm("batch-end"))
+        driver.job.kill()
+    last = pipeline.last_decision()
+    other = replace(last, state={0: tuple(undecided)})
+    assert set(last.state[0][0]).isdisjoint(undecided[0])
+    (pipeline.state / last.directory / "commits" / str(last.batch)).write_text(other.commit)
+    pipeline.feed(*payments(0, 8, at=1_100))
+    pipeline.drained()
+    report = audit(spark, pipeline.job)
+    if believes:
+        assert (report.verdict, report.lost > 0) == (Verdict.BROKEN, True), report
+    else:
+        assert pipeline.output() == pipeline.pairs()
+        assert report.verdict is Verdict.HELD, report

@@ -1,0 +1,163 @@
+"""A stateful pipeline that joins orders with their payments, over several runs of its driver."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from confluent_kafka import Producer
+
+from ackwright_stream.decisions import Decision
+from ackwright_stream.jobspec import JobSpec, KafkaSink
+from integration.support.pipelines import Running, create_topics, document, job_of, read, running
+from integration.support.stateful_pipelines import DECISIONS, create_decisions
+from sql_texts import JOIN_COLUMNS
+from waiting import WAIT
+
+# In the order of the ids in a decision.
+STORES = ("left-keyToNumValues", "left-keyWithIndexToValue", "right-keyToNumValues", "right-keyWithIndexToValue")
+STATE_PARTITIONS = 2
+
+
+@dataclass(frozen=True)
+class Event:
+    """An order, or the payment of one."""
+
+    order: int
+    at: int  # seconds since 1970; of less than a day
+    pays: bool = False
+
+    @property
+    def value(self) -> bytes:
+        at = f"1970-01-01T{self.at // 3600:02}:{self.at // 60 % 60:02}:{self.at % 60:02}Z"
+        name = f"{'pay' if self.pays else 'order'}-{self.order}-{self.at}"
+        reference = {"order_id": str(self.order)} if self.pays else {"id": str(self.order)}
+        return json.dumps({**reference, "amount": name, "at": at}).encode()
+
+
+@dataclass
+class JoinedPipeline:
+    """The pipeline, and what was fed."""
+
+    job: JobSpec
+    directory: Path
+    events: list[Event] = field(default_factory=list)
+    environment: dict[str, str] = field(default_factory=dict)  # further variables of its drivers
+    lives: int = 0
+
+    @property
+    def servers(self) -> str:
+        return self.job.cluster.bootstrap_servers
+
+    @property
+    def sink(self) -> str:
+        return str(self.job.sink_of(KafkaSink).topic)
+
+    @property
+    def state(self) -> Path:
+        return self.directory / "state"
+
+    def feed(self, *events: Event) -> None:
+        """Sends the events, each to its topic, all to the partition 0."""
+        producer = Producer({"bootstrap.servers": self.servers, "acks": "all", "linger.ms": 0})
+        orders, payments = self.job.source.topics
+        for event in events:
+            producer.produce(payments if event.pays else orders, event.value, partition=0)
+        assert producer.flush(60) == 0
+        self.events += events
+
+    @contextmanager
+    def life(self) -> Iterator[Running]:
+        """The next driver, in a separate directory."""
+        self.lives += 1
+        with running(self.job, self.directory / str(self.lives), self.environment) as driver:
+            yield driver
+
+    def caught_up(self, driver: Running) -> None:
+        """Waits until the driver has reported every event as delivered."""
+        pays = sum(event.pays for event in self.events)
+        ends = dict(zip(self.job.source.topics, (len(self.events) - pays, pays), strict=True))
+        driver.until(lambda p: all(_position(p, t) >= end for t, end in ends.items()), f"positions at {ends}", WAIT)
+
+    def killed_at(self, point: str, *events: Event, caught_up: bool = True) -> None:
+        """A driver that is killed at the fault point, in the first batch of these further events."""
+        with self.life() as driver:
+            if caught_up:
+                self.caught_up(driver)
+            hit = driver.arm(point)
+            self.feed(*events)
+            driver.arrived(hit)
+            driver.job.kill()
+
+    def drained(self) -> None:
+        """A driver that delivers everything and ends by SIGTERM."""
+        with self.life() as driver:
+            self.caught_up(driver)
+            driver.job.drain()
+            assert driver.job.wait(WAIT) == 0, driver.job.failure()
+
+    def output(self) -> list[str]:
+        """The values in the sink, sorted."""
+        return sorted((record.value or b"").decode() for record in read(self.servers, self.sink))
+
+    def pairs(self) -> list[str]:
+        """What the join of all events is, if none is late, sorted."""
+        orders = [event for event in self.events if not event.pays]
+        return sorted(
+            f"order-{o.order}-{o.at} pay-{p.order}-{p.at}"
+            for p in self.events
+            if p.pays
+            for o in orders
+            if o.order == p.order and o.at <= p.at <= o.at + 3600
+        )
+
+    def last_decision(self) -> Decision:
+        """The last decision of the pipeline."""
+        of_pipeline = [r for r in read(self.servers, DECISIONS) if r.key == self.job.group.encode()]
+        return Decision.of_json((of_pipeline[-1].value or b"").decode())
+
+    def stored_last(self) -> Sequence[tuple[str, ...]]:
+        """By partition, the ids of the states with the highest version, in the order of STORES."""
+        newest = []
+        for partition in range(STATE_PARTITIONS):
+            files = [list(self.state.glob(f"*/state/0/{partition}/{store}/*_*.changelog")) for store in STORES]
+            newest.append(tuple(max(of, key=_age).stem.split("_")[1] for of in files))
+        return newest
+
+
+def _age(changelog: Path) -> tuple[int, float]:
+    return int(changelog.stem.split("_")[0]), changelog.stat().st_mtime
+
+
+def _position(progress: Mapping[str, object], topic: str) -> int:
+    positions = progress.get("positions")
+    offsets = positions.get(topic, {}) if isinstance(positions, Mapping) else {}
+    return max(map(int, offsets.values()), default=0)
+
+
+def joined_pipeline(servers: str, name: str, directory: Path, sql: str, limit: int = 8) -> JoinedPipeline:
+    """The pipeline with its topics. sql: reads the topics as `orders` and `payments`. limit: offsets of a batch."""
+    orders, payments, sink = f"{name}-orders", f"{name}-payments", f"{name}-out"
+    create_topics(servers, orders, payments, sink, partitions=2)
+    create_decisions(servers)
+    stateful = document(servers, name, "exactly-once", orders, sink)
+    stateful["spec"] |= {
+        "source": {
+            "topics": [orders, payments],
+            "format": "json",
+            "schema": ", ".join(f"{column} {kind}" for column, kind in JOIN_COLUMNS.items()),
+            "maxOffsetsPerTrigger": limit,
+            "eventTime": {"column": "at", "watermark": "10m"},
+        },
+        "transform": {"sql": sql.replace("'orders'", f"'{orders}'").replace("'payments'", f"'{payments}'")},
+        "state": {"partitions": STATE_PARTITIONS},
+        "sink": {"kafka": {"topic": sink}},
+        "checkpoint": {"volume": {"size": "1Gi"}},
+    }
+    job = job_of(stateful, directory)
+    assert job.state is not None
+    job = replace(job, state=replace(job.state, checkpoint=str(directory / "state")))
+    return JoinedPipeline(job, directory)
