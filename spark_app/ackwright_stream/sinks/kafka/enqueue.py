@@ -342,7 +342,7 @@ def _refused(topic: str, code: int, size: int) -> NoReturn:
         KafkaError._UNKNOWN_PARTITION: "give the topic as many partitions as the source has, "
         "or do not set preservePartition",
     }.get(code, "the producer has to be replaced")
-    # The same row would be refused for ever. Its batch need not be, after any other error.
+    # The same row would be refused forever. Its batch need not be, after any other error.
     raise JobError(
         Reason.ROW_REFUSED if code == KafkaError.MSG_SIZE_TOO_LARGE else Reason.BATCH_FAILED,
         f"a record of {size} bytes for topic {topic!r} was refused ({error.name()}: {error.str()}): {remedy}",
