@@ -233,6 +233,9 @@ COUNTS_WITH_MARKS = """
 """
 
 
+# The number of records of each key of a source with the format string.
+COUNTS_BY_KEY = "SELECT key, CAST(count(*) AS STRING) AS value FROM source GROUP BY key"
+
 # What a stateful pipeline cannot have, or lacks, each with a part of the problem. The view has a column `at`.
 NOT_BUILT = (
     ("SELECT CAST(at AS STRING) AS value FROM source", "keeps no state"),

@@ -28,6 +28,7 @@ class DecidedBatch:
     late_before: int
     emitted_before: int  # in append mode, windows that have ended before this are in the output: its own watermark
     records: int  # of its output
+    accepted_loss: bool = False  # whether its state began empty in place of a lost one
 
 
 @dataclass(frozen=True)
@@ -101,6 +102,7 @@ def _batch(text: str) -> DecidedBatch:
             late_before=_watermark(data["offsets_before"]),
             emitted_before=_watermark(data["offsets"]),
             records=int(data["records"]),
+            accepted_loss="accepted_loss" in data,
         )
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as e:
         raise JobError(

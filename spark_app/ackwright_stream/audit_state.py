@@ -170,7 +170,8 @@ def compare(
         comparison = comparison.without_surplus()
         if not _aggregates(shape) and comparison.lost:
             return comparison.not_judged(), more, []
-    if last_of_key and history.is_complete and not any(d.topics for d in moment.doubts):
+    numbered = history.is_complete and not history.last.accepted_loss
+    if last_of_key and numbered and not any(d.topics for d in moment.doubts):
         comparison = _with_number(comparison, history.records)
     if _deduplicates(shape) and differs and not late:
         comparison, chosen = _with_candidates(spark, sink, comparison, output=output, doubts=doubts, counted=counted)
@@ -189,6 +190,14 @@ def _limits(history: History, shape: Shape, doubts: Sequence[Doubt]) -> tuple[li
         return [], [Doubt(f"{shape.unjudged}; the audit does not judge the output")]
     if any(doubt.lanes for doubt in doubts):
         return [], [Doubt("the state has counted records that are gone from the source; the audit does not judge it")]
+    if history.last.accepted_loss:
+        begin = ", ".join(f"{t}-{p} from {offset}" for (t, p), offset in sorted(history.begin.items()))
+        return [
+            Doubt(
+                "the state of the pipeline was lost and began empty, as a person has accepted; the audit judges that "
+                f"the output of the new state is there ({begin}), and not the records of the state before"
+            )
+        ], []
     if shape.timed is None or history.is_complete:
         return [], []
     first = history.batches[0]

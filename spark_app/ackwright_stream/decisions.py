@@ -42,14 +42,17 @@ class Decision:
     digest: str  # SHA-256 of the output, as the tasks have encoded it
     offsets_before: str | None  # text of Spark's log of offsets for the batch before; None if this is the first one
     offsets: str  # text of Spark's log of offsets for this batch
+    # loss_of() the state in place of which this one began empty, as a person has accepted; None: of none
+    accepted_loss: str | None = None
 
     def to_json(self) -> str:
         """The decision as JSON text."""
         names = {
-            **{k: v for k, v in vars(self).items() if k not in ("starts", "positions", "state")},
+            **{k: v for k, v in vars(self).items() if k not in ("starts", "positions", "state", "accepted_loss")},
             "starts": {str(lane): offset for lane, offset in sorted(self.starts.items())},
             "positions": {str(lane): offset for lane, offset in sorted(self.positions.items())},
             "state": {str(operator): ids for operator, ids in self.state.items()},
+            **({"accepted_loss": self.accepted_loss} if self.accepted_loss else {}),
         }
         return json.dumps({"version": VERSION, **names}, sort_keys=True)
 
@@ -88,18 +91,30 @@ def last_decision(text: str | None, committed: Mapping[Lane, Position | None]) -
     or was moved, and it is not known which state belongs to the positions.
     """
     decided = {lane: position for lane, position in committed.items() if position and position.batch is not None}
+    loss = loss_of(text or "", {lane: position.offset for lane, position in decided.items()})
     if text is None:
         if decided:
             lane, batch = min((lane, position.batch) for lane, position in decided.items())
-            raise state_lost(f"lane {lane} is behind batch {batch}, and there is no decision of a batch")
+            raise state_lost(f"lane {lane} is behind batch {batch}, and there is no decision of a batch", loss)
         return None
     last = Decision.of_json(text)
     for lane, offset in last.positions.items():
         position = committed.get(lane)
         if position is None or (position.offset, position.batch) != (offset, last.batch):
             where = "has no position" if position is None else f"is at {position.offset}, behind batch {position.batch}"
-            raise state_lost(f"lane {lane} {where}, and the last decision has {offset}, behind batch {last.batch}")
+            raise state_lost(
+                f"lane {lane} {where}, and the last decision has {offset}, behind batch {last.batch}", loss
+            )
     return last
+
+
+def loss_of(text: str, positions: Mapping[Lane, int]) -> str:
+    """Identifies the state behind a decision and its positions, so that its loss can be accepted, and of no later one.
+
+    text: of the decision; "" if it is lost as well.
+    """
+    offsets = ",".join(f"{lane}={offset}" for lane, offset in sorted(positions.items()))
+    return hashlib.sha256(f"{text}{offsets}".encode()).hexdigest()[:12]
 
 
 def state_of(
@@ -175,9 +190,15 @@ def digest(parts: Iterable[bytes]) -> str:
     return total.hexdigest()
 
 
-def state_lost(cause: str) -> JobError:
-    """The error for state that is not there, or that cannot belong to the positions."""
-    return JobError(Reason.STATE_LOST, cause, REASONS[Reason.STATE_LOST].remedy)
+def state_lost(cause: str, loss: str | None = None) -> JobError:
+    """The error for state that is not there, or that cannot belong to the positions.
+
+    loss: loss_of() it; None if its loss cannot be accepted.
+    """
+    remedy = REASONS[Reason.STATE_LOST].remedy
+    if loss is None:
+        return JobError(Reason.STATE_LOST, cause, "use the release of the driver that wrote it")
+    return JobError(Reason.STATE_LOST, cause, f"{remedy} (fingerprint {loss})", fingerprint=loss)
 
 
 def _evaluation(batch: int, problem: str) -> JobError:

@@ -185,6 +185,8 @@ class JobSpec:
     accepted_losses: Mapping[str, str]  # by source topic, the id of a deleted topic whose loss a person has accepted
     # positions.fingerprint() of offsets that another program has set and a person has accepted; None: of none
     accepted_positions: str | None
+    # decisions.loss_of() the state whose loss a person has accepted; None: of none
+    accepted_state_loss: str | None
     trigger_interval_ms: int | None  # 0: a batch starts as soon as the last one has ended; None: a bounded run
     available_now: bool  # a bounded run: the job ends when it has delivered what was in the source at the start
     # The driver waits, with Spark started, as long as another driver owns the pipeline; None: it takes it at once.

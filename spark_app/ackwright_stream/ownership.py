@@ -46,6 +46,7 @@ class Ownership:
     expired: int  # offsets that were gone before they were read, and are counted as lost
     lanes: Lanes
     decision: Decision | None = None  # of a stateful pipeline: the last one, behind which the positions are
+    accepted_loss: str | None = None  # of the state of a pipeline that has positions and no such decision
 
     @property
     def driver(self) -> int:
@@ -69,8 +70,10 @@ def take(job: JobSpec, cluster: Cluster, sink: Sink, previous: int | None = None
     membership = sink.join(topology.lanes)
     lanes = Lanes(job, sink, membership, previous or 0, topology.topic_ids, ids_now=topic_ids.reader(job))
     starts = _check(lanes, cluster, sink.read(topology.lanes))
-    decision = last_decision(sink.decisions.last(), starts.current) if job.state and sink.decisions else None
-    lanes.batch = decision.batch if decision else None
+    decision, accepted_loss = _decision(job, sink, starts.current)
+    # Of a state that is lost, so that the next driver learns it as well until a batch is decided.
+    batches = [p.batch for p in starts.current.values() if p and p.batch is not None] if job.state else []
+    lanes.batch = max(batches, default=None)
     if previous is None:
         lanes.driver = 1 + starts.last_driver
     elif starts.last_driver > previous:
@@ -78,7 +81,21 @@ def take(job: JobSpec, cluster: Cluster, sink: Sink, previous: int | None = None
     # All older tasks are fenced, so what became of the old topic's records is in the output.
     output_ends = sink.output_ends() if starts.restarted else None
     lanes.settle(starts.offsets, starts.to_record, output_ends, starts.restarted, starts.accepted)
-    return Ownership(starts.offsets, starts.expired, lanes, decision)
+    return Ownership(starts.offsets, starts.expired, lanes, decision, accepted_loss)
+
+
+def _decision(
+    job: JobSpec, sink: Sink, committed: Mapping[Lane, Position | None]
+) -> tuple[Decision | None, str | None]:
+    """The last decision of a stateful pipeline, and the loss of its state if a person has accepted it."""
+    if job.state is None or sink.decisions is None:
+        return None, None
+    try:
+        return last_decision(sink.decisions.last(), committed), None
+    except JobError as e:
+        if e.fingerprint is None or e.fingerprint != job.accepted_state_loss:
+            raise
+        return None, e.fingerprint
 
 
 def add(owned: Ownership, starts: Mapping[Lane, int]) -> Mapping[Lane, int]:

@@ -171,7 +171,11 @@ class Query:
         files, last = CheckpointFiles(self._spark, state.checkpoint), self._owned.decision
         identifier = fingerprint(self._job, state)
         directory = open_directory(self._job, files, identifier, last)
-        self._chain = StateChain(directory, identifier, last, self._positions)
+        if last and directory.name == last.directory:
+            self._chain = StateChain(directory, identifier, last, last.accepted_loss, self._positions)
+        else:
+            accepted = self._job.accepted_state_loss if last else self._owned.accepted_loss
+            self._chain = StateChain(directory, identifier, None, accepted, self._positions)
         yield f"{state.checkpoint}/{directory.name}"
 
     def _start(self, place: str, output: Output) -> StreamingQuery:

@@ -137,8 +137,8 @@ REASONS: Mapping[Reason, Consequences] = {
     ),
     Reason.STATE_LOST: Consequences(
         ExitCode.HALTED,
-        "restore the volume of the state from a complete copy; without one, recreate the pipeline with another "
-        "source.groupId and an empty volume",
+        "restore the volume of the state from a complete copy; without one, accept with ackwright accept-state-loss "
+        "that the state starts empty",
         permanent=True,
         driver_decides=True,
         excuses_batch=True,

@@ -121,7 +121,8 @@ class Failure:
 
     reason: Reason
     message: str
-    fingerprint: str | None = None  # of moved positions, as positions.fingerprint() has it
+    # of moved positions, as positions.fingerprint() has it, or of lost state, as decisions.loss_of() has it
+    fingerprint: str | None = None
     lost_topic: LostTopic | None = None
 
     def __str__(self) -> str:

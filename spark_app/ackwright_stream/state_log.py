@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from ackwright_stream.decisions import Decision, state_lost
+from ackwright_stream.decisions import Decision, loss_of, state_lost
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import JobSpec, Reason
 from ackwright_stream.positions import Lane
@@ -53,12 +53,14 @@ class StateChain:
 
     directory: StateDirectory
     query: str  # as Decision.query
-    last: Decision | None
+    last: Decision | None  # None: the state is empty
+    accepted_loss: str | None  # as Decision.accepted_loss, of the next decision
     positions: Mapping[Lane, int]  # of all lanes, as the query knows them now
 
 
 def open_directory(job: JobSpec, files: Files, query: str, last: Decision | None) -> StateDirectory:
-    """The directory behind the last decision, with rebuilt logs; a new one if nothing was decided yet.
+    """The directory behind the last decision, with rebuilt logs; a new one if nothing was decided yet, or if the
+    state is lost and its loss accepted.
 
     query: fingerprint() of what computes the state.
 
@@ -75,7 +77,12 @@ def open_directory(job: JobSpec, files: Files, query: str, last: Decision | None
             "or the settings of the state have changed; undo the change, or create a pipeline with another "
             "source.groupId and another volume",
         )
-    _require_state(files, last)
+    loss = loss_of(last.to_json(), last.positions)
+    problem = _missing_state(files, last)
+    if problem and loss == job.accepted_state_loss:
+        return StateDirectory(files, secrets.token_hex(8))
+    if problem:
+        raise state_lost(problem, loss)
     _rebuild(files, last)
     return StateDirectory(files, last.directory)
 
@@ -105,8 +112,8 @@ def _require_own(job: JobSpec, files: Files) -> None:
         )
 
 
-def _require_state(files: Files, last: Decision) -> None:
-    """Raises JobError(STATE_LOST) unless the last file of each store is there.
+def _missing_state(files: Files, last: Decision) -> str | None:
+    """What is missing, unless the last file of each store is there; then None.
 
     Spark reports those before it that are missing when it loads them.
     """
@@ -116,10 +123,11 @@ def _require_state(files: Files, last: Decision) -> None:
             names = _store_files(files, directory)
             missing = [store for store in stores if not any(f"{last.batch + 1}_{store}." in name for name in names)]
             if missing:
-                raise state_lost(
+                return (
                     f"{directory} on the volume of the state has no file of the state {missing[0]}, behind which batch "
                     f"{last.batch + 1} has to begin"
                 )
+    return None
 
 
 def _store_files(files: Files, directory: str) -> list[str]:

@@ -20,6 +20,7 @@ from chaos.pipeline import Pipeline, Topic
 from chaos.plan import Fault
 from chaos.quotas import quota
 from integration.support.lane_pipeline import Result
+from waiting import wait_until
 
 _BYTES_A_RECORD = 2.5  # a second; a record has about 30
 INTERNAL = ("__consumer_offsets", "__transaction_state")
@@ -157,8 +158,7 @@ class Faults:
     def _coordinators(self) -> None:
         """Moves the leaders of the internal topics to other brokers, in the middle of a task."""
         driver, point = self._kills.held_in_task(IN_TASK[self._guarantee])
-        if not move_leaders(self._p.bootstrap, INTERNAL):
-            self._problems.append("no coordinator has moved")
+        wait_until(lambda: move_leaders(self._p.bootstrap, INTERNAL) > 0, "a coordinator has moved", 60)
         driver.release(point)
         self._kills.expect_end(driver, "a driver whose coordinators moved")
         self._kafka.wait_until_in_sync(120)
@@ -167,7 +167,7 @@ class Faults:
 def move_leaders(bootstrap: str, topics: tuple[str, ...]) -> int:
     """Makes another replica the leader of each partition: it becomes the preferred one, and is elected.
 
-    Returns how many partitions have another leader.
+    Returns how many partitions have another leader already; one that is not in sync yet cannot be elected.
     """
     admin = KafkaAdminClient(bootstrap_servers=bootstrap)
     try:

@@ -16,13 +16,15 @@ def with_pipelines(number: int) -> World:
     return world
 
 
-@pytest.mark.parametrize(("number", "progress", "whole"), [(1, 10, 30), (1_000, 20, 30), (10_000, 200, 200)])
-def test_all_pipelines_together_are_read_fifty_times_a_second_at_most(number: int, progress: int, whole: int) -> None:
+@pytest.mark.parametrize(("number", "progress", "everything"), [(1, 10, 30), (1_000, 20, 30), (10_000, 200, 200)])
+def test_all_pipelines_together_are_read_fifty_times_a_second_at_most(
+    number: int, progress: int, everything: int
+) -> None:
     world = with_pipelines(number)
-    world.seconds += 1_000  # the next reconcile is a whole one
+    world.seconds += 1_000  # the next reconcile reads everything
     assert world.reconcile_alone() == progress
     reads = world.kafka.calls.total()
-    world.seconds += whole - 1
+    world.seconds += everything - 1
     assert world.reconcile_alone() == progress
     assert world.kafka.calls.total() == reads, "the driver alone is asked"
     world.seconds += 2

@@ -47,6 +47,8 @@ KIND: Literal["DeliveryPipeline"] = "DeliveryPipeline"
 ACCEPTED_LOSSES_ANNOTATION = "ackwright.io/given-up-topics"
 # Identifies offsets that another program has set for the group and that the user has accepted.
 ACCEPTED_POSITIONS_ANNOTATION = "ackwright.io/accepted-positions"
+# Identifies state that is lost and whose loss the user has accepted.
+ACCEPTED_STATE_LOSS_ANNOTATION = "ackwright.io/accepted-state-loss"
 
 _ANOTHER_PIPELINE = "write the old value, or create another pipeline"
 _REGISTERED = listed(WITH_REGISTRY, "or")
@@ -70,6 +72,7 @@ class Metadata(Model):
             keys={
                 ACCEPTED_LOSSES_ANNOTATION: (_RESTART, "the driver starts over with the topic"),
                 ACCEPTED_POSITIONS_ANNOTATION: (_RESTART, "the driver continues from the accepted offsets"),
+                ACCEPTED_STATE_LOSS_ANNOTATION: (_RESTART, "the state starts empty"),
             },
         ),
     ] = Field(default_factory=dict)

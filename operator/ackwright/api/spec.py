@@ -22,6 +22,7 @@ from ackwright.api.job_fields import Spark, Volume
 from ackwright.api.resource import (
     ACCEPTED_LOSSES_ANNOTATION,
     ACCEPTED_POSITIONS_ANNOTATION,
+    ACCEPTED_STATE_LOSS_ANNOTATION,
     API_VERSION,
     KIND,
     DeliveryPipeline,
@@ -36,6 +37,7 @@ from ackwright.errors import InvalidSpec, Violation
 __all__ = [
     "ACCEPTED_LOSSES_ANNOTATION",
     "ACCEPTED_POSITIONS_ANNOTATION",
+    "ACCEPTED_STATE_LOSS_ANNOTATION",
     "API_VERSION",
     "KIND",
     "DeliveryPipeline",

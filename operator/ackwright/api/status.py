@@ -191,6 +191,14 @@ class MovedPositions(Model):
     ]
 
 
+class LostState(Model):
+    """State of a stateful pipeline that is lost, and that halts the driver."""
+
+    fingerprint: Annotated[
+        str, Field(max_length=64), About("Identifies exactly this state; state that is lost later has another one.")
+    ]
+
+
 class Status(Model):
     """The status. Each field says in its declaration what `kubectl explain dpl.status` says of it."""
 
@@ -229,7 +237,7 @@ class Status(Model):
             schema=map_by("type"),
         ),
     ] = ()
-    # lost_topics and moved_positions are present as long as a condition reports them.
+    # lost_topics, moved_positions and lost_state are present as long as a condition reports them.
     lost_topics: Annotated[
         Annotated[tuple[LostTopicStatus, ...], Field(max_length=256)] | None,
         About(
@@ -244,6 +252,10 @@ class Status(Model):
             "Committed offsets that another program has set, and that halt the driver. "
             "`ackwright accept-positions` reads them."
         ),
+    ] = None
+    lost_state: Annotated[
+        LostState | None,
+        About("State that is lost, and that halts the driver. `ackwright accept-state-loss` reads it."),
     ] = None
     accepted: Annotated[
         Accepted | None,

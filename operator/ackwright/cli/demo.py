@@ -26,7 +26,7 @@ from ackwright.local.demo import flights, pipelines, results
 from ackwright.local.demo.database import Database
 from ackwright.local.demo.database import create as create_database
 from ackwright.local.demo.kills import TARGETS, Kill, Target, schedule
-from ackwright.local.demo.pipelines import Sink
+from ackwright.local.demo.pipelines import Pipeline, Sink
 from ackwright.local.demo.run import DemoRun
 from ackwright.local.kafka import EmbeddedKafka
 from ackwright.local.postgres import EmbeddedPostgres
@@ -86,6 +86,15 @@ def _empty_directory(_context: click.Context, _parameter: click.Parameter, value
     "table, an Iceberg table or Parquet files.",
 )
 @click.option(
+    "--pipeline",
+    type=click.Choice([p.value for p in Pipeline]),
+    default=Pipeline.DISRUPTED.value,
+    show_default=True,
+    callback=lambda _context, _parameter, value: Pipeline(value),
+    help="What to deliver: disrupted, the flights that were cancelled or late; or counts, which counts the flights of "
+    "each airport, airline and day. It is stateful: exactly-once, into Kafka.",
+)
+@click.option(
     "--guarantee",
     "selection",
     multiple=True,
@@ -134,6 +143,7 @@ def _empty_directory(_context: click.Context, _parameter: click.Parameter, value
 def demo(
     *,
     sink: Sink,
+    pipeline: Pipeline,
     selection: tuple[str, ...],
     records: int,
     targets: frozenset[Target],
@@ -148,13 +158,15 @@ def demo(
     The records to expect are counted while they are produced, and the audit has to agree. Exit code 1 if a guarantee
     did not hold, 6 if that is not proven. With -o json the result is on stdout and the live view on stderr.
     """
-    guarantees = [g for g in Guarantee if "all" in selection or g in selection]
+    guarantees = _guarantees(pipeline, sink, selection)
     source = flights.archive()
     activity = Activity(f"ackwright demo --sink {sink}") if with_console else None
     screen = Screen(console(stderr=output == "json"), activity=activity)
     with Interrupts() as interrupted, served(activity, interrupted):
         with working_directory(directory, keep) as place, screen, contextlib.ExitStack() as stack:
-            destination, database = _output(sink, place, stack, screen)
+            destination, database = (
+                (pipelines.COUNTED, None) if pipeline is Pipeline.COUNTS else _output(sink, place, stack, screen)
+            )
             screen.phase("starting three brokers")
             keeps_files = directory is not None or keep
             # Brokers in a temporary directory are killed at the end, which is faster than an orderly stop.
@@ -180,17 +192,26 @@ def demo(
             screen.phase("auditing")
             reports = audited([job for job, _ in delivered], place / "audit", watch)
             runs = [
-                results.result(guarantee, measured, report, counts)
+                results.result(guarantee, measured, report, counts, pipeline)
                 for guarantee, (_, measured), report in zip(guarantees, delivered, reports, strict=True)
             ]
             screen.phase("stopping the servers")
         if activity:
             activity.end(COLUMNS, [row(r) for r in runs], results.notes(runs))
         if output == "json":
-            click.echo(json.dumps(results.document(runs, sink), indent=2))
+            click.echo(json.dumps(results.document(runs, sink, pipeline), indent=2))
         else:
-            print_table(runs, sink, console())
+            print_table(runs, sink, console(), pipeline)
     return Verdict.worst(r.verdict for r in runs).exit_code
+
+
+def _guarantees(pipeline: Pipeline, sink: Sink, selection: Sequence[str]) -> list[Guarantee]:
+    """The guarantees to run. Raises click.UsageError for those, or for a sink, that the pipeline cannot have."""
+    if pipeline is Pipeline.DISRUPTED:
+        return [g for g in Guarantee if "all" in selection or g in selection]
+    if sink is not Sink.KAFKA or not {"all", Guarantee.EXACTLY_ONCE}.issuperset(selection):
+        raise click.UsageError("--pipeline counts delivers exactly-once into Kafka; omit --sink and --guarantee")
+    return [Guarantee.EXACTLY_ONCE]
 
 
 def _output(
@@ -275,6 +296,8 @@ def _deliver(
 def _document(
     kafka: EmbeddedKafka, guarantee: Guarantee, records: int, directory: Path, output: pipelines.Output
 ) -> dict[str, Any]:
+    if output is pipelines.COUNTED:
+        return pipelines.counts(kafka.bootstrap_servers, records)
     return pipelines.document(kafka.bootstrap_servers, guarantee, records, directory / "checkpoint", output)
 
 
@@ -283,7 +306,9 @@ def _plan_and_jobspec(
 ) -> tuple[DeliveryPlan, JobSpec]:
     plan = make_plan(parse(_document(kafka, guarantee, records, directory, output)))
     secrets = str(output.secrets) if output.secrets else None
-    return plan, jobspec(plan, master="local[2]", secrets=secrets, spark_extra=spark_settings(directory))
+    checkpoint = str(directory / "checkpoint") if plan.state else None
+    spark = spark_settings(directory)
+    return plan, jobspec(plan, master="local[2]", secrets=secrets, checkpoint=checkpoint, spark_extra=spark)
 
 
 @contextlib.contextmanager

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from ackwright.console.activity import Activity
 from ackwright.console.source import key
-from ackwright.local.demo.pipelines import Sink
+from ackwright.local.demo.pipelines import Pipeline, Sink
 from ackwright.local.demo.results import RunResult, notes
 from ackwright_stream.reports import StartPart, Verdict
 
@@ -151,10 +151,17 @@ def row(run: RunResult) -> tuple[str, ...]:
     )
 
 
-def print_table(runs: Sequence[RunResult], sink: Sink, out: Console) -> None:
+_EXPECTED = {
+    Pipeline.DISRUPTED: "{} of them pass the filter (cancelled or late) and are expected in the sink",
+    Pipeline.COUNTS: "they are of {} groups by airport, airline and day, and the last count of each is expected",
+}
+
+
+def print_table(runs: Sequence[RunResult], sink: Sink, out: Console, pipeline: Pipeline = Pipeline.DISRUPTED) -> None:
     """Prints the results as a table, with an explanation of its columns and the notes."""
     comparison = ": the same records, the same failures, three guarantees" if len(runs) == 3 else ""
-    table = Table(title=f"Sink {sink}{comparison}", title_justify="left")
+    title = f"Sink {sink}{comparison}" if pipeline is Pipeline.DISRUPTED else f"Pipeline {pipeline}, sink {sink}"
+    table = Table(title=title, title_justify="left")
     first, *others, last = COLUMNS
     table.add_column(first, no_wrap=True)
     for name in others:
@@ -169,9 +176,8 @@ def print_table(runs: Sequence[RunResult], sink: Sink, out: Console) -> None:
     out.print("", table, sep="\n")
     expected = " or ".join(f"{n:,}" for n in sorted({r.expected for r in runs}))
     out.print(
-        f"sent: flights in the source; {expected} of them pass the filter (cancelled or late) and are expected in the "
-        "sink. rate: flights per second, without the times to resume. time to resume: from a kill until every "
-        "partition makes progress again (median, longest).",
+        f"sent: flights in the source; {_EXPECTED[pipeline].format(expected)}. rate: flights per second, without the "
+        "times to resume. time to resume: from a kill until every partition makes progress again (median, longest).",
         style="dim",
     )
     for note in notes(runs):

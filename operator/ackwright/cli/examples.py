@@ -19,9 +19,10 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "resume": ("ackwright resume flights -n ops",),
     "accept-topic": ("ackwright accept-topic flights delayed-flights -n ops",),
     "accept-positions": ("ackwright accept-positions flights -n ops",),
+    "accept-state-loss": ("ackwright accept-state-loss flights-per-minute -n ops",),
     "support-bundle": ("ackwright support-bundle flights -n ops -o flights.tar.gz",),
     "operator": ("ackwright operator --namespace ops",),
-    "demo": ("ackwright demo", "ackwright demo --sink postgres --records 50000"),
+    "demo": ("ackwright demo", "ackwright demo --sink postgres --records 50000", "ackwright demo --pipeline counts"),
     "completion": ("ackwright completion bash",),
 }
 

@@ -39,6 +39,10 @@ COMMANDS = {
         "ackwright.cli.accept_positions",
         "Accept offsets that another program has set, and continue from them.",
     ),
+    "accept-state-loss": (
+        "ackwright.cli.accept_state_loss",
+        "Accept that the state of a stateful pipeline is lost, and continue with an empty one.",
+    ),
     "support-bundle": (
         "ackwright.cli.support_bundle",
         "Collect what a supporter needs to see, without secrets.",

@@ -116,6 +116,7 @@ def print_changes(differences: Sequence[Change], out: Console) -> None:
 def sections(delivery_plan: DeliveryPlan) -> tuple[tuple[str, Settings], ...]:
     """Every group of settings but those of topics, by its title, in the order in which they are printed."""
     losses, moved = delivery_plan.accepted_losses, delivery_plan.accepted_positions
+    lost_state = delivery_plan.accepted_state_loss
     return (
         ("Source, transform and sink", delivery_plan.data),
         ("Connection (both clients)", delivery_plan.connection.settings),
@@ -143,6 +144,12 @@ def sections(delivery_plan: DeliveryPlan) -> tuple[tuple[str, Settings], ...]:
         (
             "Accepted positions",
             (Setting("fingerprint", moved, "of offsets that another program has set"),) if moved else (),
+        ),
+        (
+            "Accepted state loss",
+            (Setting("fingerprint", lost_state, "of state in place of which an empty one begins"),)
+            if lost_state
+            else (),
         ),
         ("Spark", delivery_plan.spark),
         ("Options of Spark's query", delivery_plan.stream_options),

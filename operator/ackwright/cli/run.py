@@ -14,7 +14,12 @@ from typing import TypeVar
 
 import click
 
-from ackwright.api.spec import ACCEPTED_POSITIONS_ANNOTATION, DeliveryPipeline, Kafka
+from ackwright.api.spec import (
+    ACCEPTED_POSITIONS_ANNOTATION,
+    ACCEPTED_STATE_LOSS_ANNOTATION,
+    DeliveryPipeline,
+    Kafka,
+)
 from ackwright.apply import topics as apply
 from ackwright.cli.brokers import brokers_option, sink_brokers_option, with_bootstrap_servers, with_kafka
 from ackwright.cli.failures import INTERRUPTED, print_errors, warnings_of
@@ -82,6 +87,12 @@ _TERMINATED, _KILLED = 128 + signal.SIGTERM, 128 + signal.SIGKILL
     help="Continue from the offsets that another program has set, if they have this fingerprint.",
 )
 @click.option(
+    "--accept-state-loss",
+    "lost_state",
+    metavar="FINGERPRINT",
+    help="Continue with an empty state if the state of a stateful pipeline is lost and has this fingerprint.",
+)
+@click.option(
     "--standby",
     is_flag=True,
     help="Keep a second driver with Spark started, which takes over when the first one is killed; as spec.standby.",
@@ -102,6 +113,7 @@ def run(
     progress_port: int,
     output: str,
     fingerprint: str | None,
+    lost_state: str | None,
     standby: bool,
     keep: bool,
     with_console: bool,
@@ -119,7 +131,7 @@ def run(
     if output == "text":
         print_errors(warnings_of(warnings), "warning")
     declared = with_bootstrap_servers(pipeline, bootstrap_servers, sink_bootstrap_servers)
-    pipeline = _accepting(declared, fingerprint)
+    pipeline = _accepting(declared, fingerprint, lost_state)
     if standby:
         pipeline = pipeline.model_copy(update={"spec": pipeline.spec.model_copy(update={"standby": True})})
     plan = make_plan(pipeline)
@@ -202,11 +214,10 @@ def _offering_brokers() -> Iterator[None]:
         raise AckwrightError(e.reason, e.cause, f"{e.remedy}; --embedded starts brokers on this machine") from e
 
 
-def _accepting(pipeline: DeliveryPipeline, fingerprint: str | None) -> DeliveryPipeline:
-    """The pipeline as if it had the annotation that `ackwright accept-positions` sets in a cluster."""
-    if fingerprint is None:
-        return pipeline
-    annotations = {**pipeline.metadata.annotations, ACCEPTED_POSITIONS_ANNOTATION: fingerprint}
+def _accepting(pipeline: DeliveryPipeline, positions: str | None, state: str | None) -> DeliveryPipeline:
+    """The pipeline as if it had the annotations that the commands set in a cluster which accept these fingerprints."""
+    accepted = {ACCEPTED_POSITIONS_ANNOTATION: positions, ACCEPTED_STATE_LOSS_ANNOTATION: state}
+    annotations = {**pipeline.metadata.annotations, **{name: value for name, value in accepted.items() if value}}
     return pipeline.model_copy(update={"metadata": pipeline.metadata.model_copy(update={"annotations": annotations})})
 
 

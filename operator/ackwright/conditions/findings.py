@@ -31,7 +31,7 @@ class Finding:
     message: str = ""
     # What the message names, for programs: a person may accept it.
     lost_topics: tuple[LostTopic, ...] = ()
-    fingerprint: str | None = None  # of moved positions
+    fingerprint: str | None = None  # of moved positions or lost state
 
 
 @dataclass(frozen=True)

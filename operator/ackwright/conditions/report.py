@@ -11,6 +11,7 @@ from ackwright.api.status import (
     DeliveryStatus,
     DriverStatus,
     Intent,
+    LostState,
     LostTopicStatus,
     MovedPositions,
     Status,
@@ -27,6 +28,7 @@ from ackwright.planning.observation import Observation
 from ackwright.planning.observed import DriverPod, Workload
 from ackwright.planning.steps import Step
 from ackwright.reasons import ConditionReason
+from ackwright_stream.jobspec import Reason
 from ackwright_stream.reports import ProgressReport
 
 _FIGURES_EVERY_S = 30.0  # a status is no time series, and each write goes to every client that watches
@@ -84,7 +86,8 @@ def status(before: Status, observation: Observation, outcome: Outcome, now: date
         topics_ready=topic_count(clusters) or before.topics_ready,
         conditions=merged(before.conditions, aspects, format_time(now), observation.generation),
         lost_topics=_lost_topics(aspects),
-        moved_positions=_moved_positions(aspects),
+        moved_positions=_moved_positions(aspects["Stalled"]),
+        lost_state=_lost_state(aspects["Stalled"]),
         **_specs(observation, outcome, aspects["JobRunning"]),
         edit=observation.decision.held,
         intent=outcome.intent,
@@ -112,9 +115,16 @@ def _lost_topics(aspects: Mapping[str, Finding]) -> tuple[LostTopicStatus, ...] 
     return tuple(statuses) or None
 
 
-def _moved_positions(aspects: Mapping[str, Finding]) -> MovedPositions | None:
-    fingerprint = aspects["Stalled"].fingerprint
-    return MovedPositions(fingerprint=fingerprint) if fingerprint else None
+def _moved_positions(stalled: Finding) -> MovedPositions | None:
+    if stalled.fingerprint is None or stalled.reason != Reason.POSITIONS_MOVED:
+        return None
+    return MovedPositions(fingerprint=stalled.fingerprint)
+
+
+def _lost_state(stalled: Finding) -> LostState | None:
+    if stalled.fingerprint is None or stalled.reason != Reason.STATE_LOST:
+        return None
+    return LostState(fingerprint=stalled.fingerprint)
 
 
 def _driver(driver: DriverPod, progress: ProgressReport | None, before: DriverStatus | None) -> DriverStatus:

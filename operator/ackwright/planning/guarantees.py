@@ -291,6 +291,7 @@ _SPARK: Settings = (
     Setting(
         "spark.ui.enabled", "false", "no port is open that the pipeline does not need; the job serves its progress"
     ),
+    Setting("spark.ui.killEnabled", "false", "on Spark's page, if it is on, nobody stops the query or a batch"),
     Setting(
         "spark.redaction.regex",
         "(?i)secret|password|token|access[.]?key|jaas|credential",

@@ -12,7 +12,13 @@ from pathlib import Path
 
 from ackwright.api import document
 from ackwright.api.quantities import duration_ms
-from ackwright.api.spec import ACCEPTED_POSITIONS_ANNOTATION, DeliveryPipeline, Spark, examine
+from ackwright.api.spec import (
+    ACCEPTED_POSITIONS_ANNOTATION,
+    ACCEPTED_STATE_LOSS_ANNOTATION,
+    DeliveryPipeline,
+    Spark,
+    examine,
+)
 from ackwright.errors import InvalidSpec, Violation
 from ackwright.formats import needs_registry, subject_of
 from ackwright.planning import state, validation
@@ -85,6 +91,7 @@ class DeliveryPlan:
     restart: Restart
     accepted_losses: Mapping[str, str]  # by source topic, the id of the deleted topic
     accepted_positions: str | None  # fingerprint of offsets that another program has set and a person has accepted
+    accepted_state_loss: str | None  # fingerprint of state whose loss a person has accepted
     upstream: ClientSettings  # for the application that writes the source
     downstream: ClientSettings  # for the application that reads the sink
 
@@ -254,6 +261,7 @@ def plan(pipeline: DeliveryPipeline) -> DeliveryPlan:
         operation_timeout_ms=OPERATION_TIMEOUT_MS,
         restart=RESTART,
         accepted_positions=pipeline.metadata.annotations.get(ACCEPTED_POSITIONS_ANNOTATION),
+        accepted_state_loss=pipeline.metadata.annotations.get(ACCEPTED_STATE_LOSS_ANNOTATION),
         accepted_losses={topic: old for topic, old in losses.items() if topic in spec.source.topics},
         upstream=_clients((*declared.settings, *terms.upstream), producer=True),
         downstream=_clients((*(at_sink or declared).settings, *terms.downstream), producer=False),

@@ -68,6 +68,7 @@ def jobspec(
         stream_options=values(plan.stream_options),
         accepted_losses=plan.accepted_losses,
         accepted_positions=plan.accepted_positions,
+        accepted_state_loss=plan.accepted_state_loss,
         trigger_interval_ms=plan.trigger_interval_ms,
         available_now=plan.available_now,
         standby=plan.standby,

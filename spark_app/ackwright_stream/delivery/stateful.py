@@ -85,6 +85,7 @@ class Stateful:
             digest=decisions.digest(encoded),
             offsets_before=chain.last.offsets if chain.last else None,
             offsets=text,
+            accepted_loss=chain.accepted_loss,
         )
         rows = passing_fault_points(_decoded(encoded), starts)
         records = lanes.decide_batch(starts, targets, rows, number, decision.to_json())

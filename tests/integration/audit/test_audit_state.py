@@ -76,7 +76,9 @@ def log_entry(watermark: int) -> str:
     return f'v1\n{{"batchWatermarkMs":{watermark * 1000},"conf":{{}}}}\n{{}}'
 
 
-def decided(pipeline: Pipeline, batches: Sequence[Batch], *, first: int = 0) -> list[str]:
+def decided(
+    pipeline: Pipeline, batches: Sequence[Batch], *, first: int = 0, accepted_loss: str | None = None
+) -> list[str]:
     """The decisions of the batches, whose records are all in partition 0, from the batch `first` on."""
     lanes = [Lane(pipeline.topic("in"), p) for p in range(PARTITIONS)]
     decisions, begin = [], 0
@@ -95,6 +97,7 @@ def decided(pipeline: Pipeline, batches: Sequence[Batch], *, first: int = 0) -> 
             digest="",
             offsets_before=log_entry(batches[number - 1].watermark) if number else None,
             offsets=log_entry(batch.watermark),
+            accepted_loss=accepted_loss,
         )
         begin = end
         if number >= first:
@@ -102,13 +105,20 @@ def decided(pipeline: Pipeline, batches: Sequence[Batch], *, first: int = 0) -> 
     return decisions
 
 
-def audited(pipeline: Pipeline, batches: Sequence[Batch], output: Sequence[Record], *, first: int = 0) -> Report:
+def audited(
+    pipeline: Pipeline,
+    batches: Sequence[Batch],
+    output: Sequence[Record],
+    *,
+    first: int = 0,
+    accepted_loss: str | None = None,
+) -> Report:
     """The report on this output of the batches."""
     sent = [r for batch in batches for r in batch.records]
     values = [json.dumps({"name": name, "at": f"1970-01-01T00:00:{at:02}Z"}).encode() for name, at in sent]
     pipeline.produce("in", [Record(None, value) for value in values])
     pipeline.produce("out", output, "commit")
-    texts = decided(pipeline, batches, first=first)
+    texts = decided(pipeline, batches, first=first, accepted_loss=accepted_loss)
     pipeline.produce("decisions", [Record(pipeline.name.encode(), text.encode()) for text in texts], "commit")
     pipeline.passed({0: len(sent), 1: 0})
     return pipeline.audit()
@@ -185,6 +195,26 @@ def test_of_counts_the_last_one_of_each_key_is_compared_and_all_are_numbered(
     assert wrong(report) == expected, report
     assert report.delivered == len(output)
     assert report.verdict is (Verdict.BROKEN if any(expected) else Verdict.HELD)
+
+
+@pytest.mark.parametrize(
+    ("accepted_loss", "output", "expected"),
+    [
+        ("0123456789ab", [row("old", 9), row("a", 7), *COUNTED], (0, 0, 0, 0)),
+        ("0123456789ab", [row("old", 9), row("a", 7), row("b", 1)], (1, 0, 0, 0)),
+        (None, [row("old", 9), row("a", 7), *COUNTED], (0, 2, 1, 0)),
+    ],
+    ids=["there", "lost", "control"],
+)
+def test_the_output_of_a_state_whose_loss_was_accepted_is_not_judged(
+    pipeline: Pipeline, accepted_loss: str | None, output: list[Record], expected: tuple[int, int, int, int]
+) -> None:
+    """Control: without an accepted loss the records of the state before are faults."""
+    stateful(pipeline, COUNTS, "update", timed=False)
+    report = audited(pipeline, UNTIMED, output, accepted_loss=accepted_loss)
+    assert wrong(report) == expected, report
+    assert report.verdict is (Verdict.BROKEN if any(expected) else Verdict.UNPROVEN)
+    assert any("was lost and began empty" in doubt for doubt in report.doubts) is (accepted_loss is not None)
 
 
 def test_positions_of_another_batch_than_the_last_decision_end_the_audit(pipeline: Pipeline) -> None:

@@ -40,7 +40,7 @@ def run_demo(directory: Path, *arguments: str) -> subprocess.CompletedProcess[st
 def assert_each_guarantee_held(done: subprocess.CompletedProcess[str], kills: int) -> None:
     """The weaker guarantees are the control: the same failures lose or duplicate records, and the audit counts them."""
     assert done.returncode == 0, done.stderr
-    expected = sum(flights.is_disrupted(value) for _, value in flights.records(flights.archive(), RECORDS))
+    expected = sum(flights.is_disrupted(json.loads(value)) for _, value in flights.records(flights.archive(), RECORDS))
     runs: dict[str, dict[str, Any]] = {r["guarantee"]: r for r in json.loads(done.stdout)["runs"]}
     assert list(runs) == ["at-most-once", "at-least-once", "exactly-once"]
     for r in runs.values():
@@ -109,6 +109,22 @@ def test_the_guarantees_hold_in_files_and_each_weaker_one_shows_what_it_allows(t
     assert_each_guarantee_held(done, kills=4)
     assert json.loads(done.stdout)["sink"] == sink
     assert_each_was_killed(done, *PROCESSES)
+    nothing_is_left(tmp_path)
+
+
+def test_counts_hold_under_the_same_failures(tmp_path: Path) -> None:
+    """What is expected are the groups that the producer counted."""
+    done = run_demo(tmp_path, "--pipeline", "counts")
+    assert done.returncode == 0, done.stderr
+    rows = [json.loads(value) for _, value in flights.records(flights.archive(), RECORDS)]
+    groups = {(row["origin"], row["carrier"], row["time_hour"][:10]) for row in rows}
+    document = json.loads(done.stdout)
+    assert (document["pipeline"], document["sink"]) == ("counts", "kafka")
+    [run] = document["runs"]
+    assert (run["guarantee"], run["verdict"], run["kills"]) == ("exactly-once", "held", 4)
+    assert (run["sent"], run["expected"], run["lost"], run["duplicated"]) == (RECORDS, len(groups), 0, 0)
+    assert run["delivered"] >= len(groups)
+    assert done.stderr.count("✗") == 4
     nothing_is_left(tmp_path)
 
 

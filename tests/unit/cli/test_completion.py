@@ -103,7 +103,17 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return files
 
 
-NAMING = ("status", "logs", "suspend", "resume", "audit", "accept-topic", "accept-positions", "support-bundle")
+NAMING = (
+    "status",
+    "logs",
+    "suspend",
+    "resume",
+    "audit",
+    "accept-topic",
+    "accept-positions",
+    "accept-state-loss",
+    "support-bundle",
+)
 
 
 @pytest.mark.parametrize("command", NAMING)

@@ -19,8 +19,18 @@ import pytest
 from ackwright.api.spec import parse
 from ackwright.errors import AckwrightError
 from ackwright.local.demo import flights, pipelines, positions, results
-from ackwright.local.demo.kills import BROKERS, FAULT_POINTS, TARGETS, Kill, Moment, Target, fault_point_name, schedule
-from ackwright.local.demo.pipelines import KAFKA, Sink
+from ackwright.local.demo.kills import (
+    BROKERS,
+    FAULT_POINTS,
+    STATEFUL_POINTS,
+    TARGETS,
+    Kill,
+    Moment,
+    Target,
+    fault_point_name,
+    schedule,
+)
+from ackwright.local.demo.pipelines import KAFKA, Pipeline, Sink
 from ackwright.local.demo.results import Counts, Measurements, RateMeter, RunResult, document, has_resumed, notes
 from ackwright.local.demo.run import POINTS as POINTS_VARIABLE
 from ackwright.planning.plan import plan
@@ -99,6 +109,12 @@ def test_in_the_middle_of_a_batch_a_table_is_hit_in_the_transform_and_in_the_wri
         assert names == {"mid-produce", "mid-transform"}
 
 
+def test_a_stateful_pipeline_is_killed_before_and_after_its_commit() -> None:
+    kills = [Kill(Target.DRIVER, Moment.COMMIT_STEPS, 0.5, choice / 10) for choice in range(10)]
+    names = {fault_point_name(kill, Sink.KAFKA, Guarantee.EXACTLY_ONCE, stateful=True) for kill in kills}
+    assert names == set(STATEFUL_POINTS[Moment.COMMIT_STEPS])
+
+
 @pytest.mark.parametrize("sink", Sink)
 def test_fault_points_exist_in_the_job(sink: Sink) -> None:
     """The demo would time out waiting for a fault point that the job never reaches."""
@@ -106,7 +122,8 @@ def test_fault_points_exist_in_the_job(sink: Sink) -> None:
     files = [f for f in place.rglob("*.py") if f.parent.name not in others]  # another sink's points are not reached
     files.append(Path(results.__file__).parent / "app" / "flights_app.py")
     code = "".join(f.read_text() for f in files)
-    for names in FAULT_POINTS[sink].values():
+    stateful = [{Guarantee.EXACTLY_ONCE: points} for points in STATEFUL_POINTS.values()] if sink is Sink.KAFKA else []
+    for names in (*FAULT_POINTS[sink].values(), *stateful):
         for name in {n for candidates in names.values() for n in candidates}:
             assert f'fault_point("{name}"' in code, name
     assert fault_points.VARIABLE == POINTS_VARIABLE
@@ -201,6 +218,13 @@ def test_positions_in_files_are_those_of_the_last_files_or_of_the_last_entry(tmp
     assert read() == {0: 12, 1: 6}
 
 
+def test_the_pipeline_of_counts_is_stateful_and_exactly_once() -> None:
+    delivery = plan(parse(pipelines.counts("localhost:9092", 1000)))
+    assert delivery.guarantee is Guarantee.EXACTLY_ONCE
+    assert delivery.state is not None
+    assert {t.name for t in delivery.topics} >= {pipelines.SOURCE, "counts-by-day"}
+
+
 def test_a_run_has_about_twelve_batches_whatever_the_number_of_records() -> None:
     for records in (1_000, 20_000, flights.ALL):
         document = pipelines.document("h:1", Guarantee.EXACTLY_ONCE, records, CHECKPOINT, KAFKA)
@@ -220,6 +244,7 @@ def run_result(
 
 def test_json_has_exactly_the_documented_keys() -> None:
     assert document([run_result(Guarantee.AT_MOST_ONCE, lost=3)], Sink.POSTGRES) == {
+        "pipeline": "disrupted",
         "sink": "postgres",
         "runs": [
             {
@@ -260,6 +285,14 @@ AUDIT = Report(
     doubts=(),
     notes=("a limit",),
 )
+
+
+def test_the_pipeline_of_counts_is_expected_to_have_each_group() -> None:
+    audit = replace(AUDIT, lost=0, duplicated=0, unexpected=0, notes=())
+    result = results.result(
+        Guarantee.EXACTLY_ONCE, Measurements(4, 100.0, (1.0,)), audit, Counts(10, 7, 5), Pipeline.COUNTS
+    )
+    assert (result.expected, result.verdict) == (5, Verdict.HELD)
 
 
 def result_of(counts: Counts, **audit: Any) -> RunResult:
@@ -357,14 +390,17 @@ def test_a_row_becomes_a_json_object_with_numbers_text_and_nulls_keyed_by_tail_n
 
 @pytest.mark.parametrize(("delay", "disrupted"), [(None, True), (1, True), (0, False), (-3, False)])
 def test_cancelled_and_late_flights_are_disrupted(delay: int | None, disrupted: bool) -> None:
-    assert flights.is_disrupted(json.dumps({"dep_delay": delay}).encode()) is disrupted
+    assert flights.is_disrupted({"dep_delay": delay}) is disrupted
 
 
 def test_the_producer_counts_what_it_sends(monkeypatch: pytest.MonkeyPatch) -> None:
     producer = SimpleNamespace(produce=lambda *_: None, poll=lambda _: 0, flush=lambda _: 0)
     monkeypatch.setattr(flights, "Producer", lambda _: producer)
-    sent = [(b"k", json.dumps({"dep_delay": delay}).encode()) for delay in (None, -1, 5, 0)]
-    assert flights.produce({}, "flights", sent, lambda _: None) == Counts(4, 2)
+    group = {"origin": "JFK", "carrier": "UA", "time_hour": "2013-01-01T10:00:00Z"}
+    other = {**group, "time_hour": "2013-01-02T10:00:00Z"}
+    rows = [{**of, "dep_delay": delay} for of, delay in ((group, None), (group, -1), (other, 5), (group, 0))]
+    sent = [(b"k", json.dumps(row).encode()) for row in rows]
+    assert flights.produce({}, "flights", sent, lambda _: None) == Counts(4, 2, 2)
 
 
 def test_no_more_records_than_requested_are_read(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from ackwright.cli.demo_output import Screen, median_and_longest, print_table
 from ackwright.cli.main import invoke
 from ackwright.local.demo import flights
 from ackwright.local.demo.kills import TARGETS, Target
-from ackwright.local.demo.pipelines import Sink
+from ackwright.local.demo.pipelines import Pipeline, Sink
 from ackwright.local.demo.results import RunResult
 from ackwright_stream.jobspec import ExitCode, Guarantee
 from ackwright_stream.reports import StartPart, Verdict
@@ -34,6 +34,8 @@ from waiting import wait_until
         (["--fail", "none,driver"], "none cannot be combined"),
         (["--guarantee", "sometimes"], "'sometimes' is not one of"),
         (["--records", "5"], "not in the range"),
+        (["--pipeline", "counts", "--sink", "delta"], "--pipeline counts delivers exactly-once into Kafka"),
+        (["--pipeline", "counts", "--guarantee", "at-most-once"], "omit --sink and --guarantee"),
     ],
 )
 def test_bad_options_are_refused_in_one_sentence(
@@ -112,6 +114,15 @@ def test_the_table_has_a_row_for_each_guarantee_and_marks_the_broken_ones() -> N
     assert next(line for line in text.splitlines() if "at-least-once" in line).strip("│ ").endswith("?")
     assert "136,687 of them pass the filter" in text
     assert "Sink postgres: the same records, the same failures" in text
+
+
+def test_the_table_of_counts_explains_what_is_expected() -> None:
+    out = Console(file=io.StringIO(), width=160)
+    run = RunResult(Guarantee.EXACTLY_ONCE, 336_776, 11_901, 90_000, 0, 0, 4, 18_000.0, (), Verdict.HELD)
+    print_table([run], Sink.KAFKA, out, Pipeline.COUNTS)
+    assert isinstance(out.file, io.StringIO)
+    assert "Pipeline counts, sink kafka" in (text := out.file.getvalue())
+    assert "11,901 groups by airport, airline and day" in text
 
 
 def test_the_table_is_followed_by_the_notes_and_names_the_sink() -> None:

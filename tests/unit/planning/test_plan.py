@@ -219,6 +219,14 @@ def test_producers_accept_records_as_large_as_the_topic_does() -> None:
     assert values(plan_for().producer)["message.max.bytes"] == "1048588"
 
 
+def test_sparks_page_is_off_and_stops_nothing_if_it_is_on() -> None:
+    """docs/operator.md#sparks-page"""
+    assert values(plan_for().spark)["spark.ui.enabled"] == "false"
+    settings = values(plan_for(spark={"conf": {"spark.ui.enabled": "true"}}).spark)
+    assert (settings["spark.ui.enabled"], settings["spark.ui.killEnabled"]) == ("true", "false")
+    assert "spec.spark.conf" in refused(spark={"conf": {"spark.ui.killEnabled": "true"}})
+
+
 # Written independently of the allow-list: a key in both lists is a security hole.
 _FORBIDDEN = re.compile(
     r"spark\.(kubernetes|jars|submit|plugins|python|speculation|master|files|archives|repl|hadoop|security|ssl"

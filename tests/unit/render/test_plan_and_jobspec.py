@@ -236,6 +236,7 @@ PRINTED: Mapping[str, Callable[[Document], Any]] = {
     "consumer": lambda d: values(d["consumer"]),
     "accepted_losses": lambda d: values(d["acceptedLosses"]),
     "accepted_positions": lambda d: values(d["acceptedPositions"]).get("fingerprint"),
+    "accepted_state_loss": lambda d: values(d["acceptedStateLoss"]).get("fingerprint"),
     "trigger_interval_ms": lambda d: None if (v := values(d["batches"]).get("trigger.interval.ms")) is None else int(v),
     "available_now": lambda d: values(d["batches"]).get("trigger.availableNow") == "true",
     "standby": _standby,
@@ -262,6 +263,7 @@ def printed(delivery_plan: DeliveryPlan) -> Document:
         "connection": delivery_plan.connection.settings,
         "acceptedLosses": tuple(Setting(t, old, "-") for t, old in delivery_plan.accepted_losses.items()),
         "acceptedPositions": dict(command.sections(delivery_plan))["Accepted positions"],
+        "acceptedStateLoss": dict(command.sections(delivery_plan))["Accepted state loss"],
     }
     return document | {n: [{"name": s.name, "value": s.value} for s in section] for n, section in shown.items()}
 
@@ -318,7 +320,12 @@ def test_the_printed_plan_and_the_jobspec_agree_for_every_pipeline(pipeline: Any
 def test_plan_and_jobspec_agree_with_a_limit_an_accepted_loss_and_a_bounded_run(guarantee: Guarantee) -> None:
     source = {"topics": ["in", "more"], "maxOffsetsPerTrigger": 7, "startingOffsets": "latest"}
     pipeline = declared(MINIMAL, guarantee=guarantee.value, source=source, trigger={"availableNow": True})
-    delivery_plan = replace(plan(pipeline), accepted_losses={"in": "old-id"}, accepted_positions="0123456789ab")
+    delivery_plan = replace(
+        plan(pipeline),
+        accepted_losses={"in": "old-id"},
+        accepted_positions="0123456789ab",
+        accepted_state_loss="ba9876543210",
+    )
     check(delivery_plan)
     assert of(delivery_plan).source.offsets_per_transaction is None
 

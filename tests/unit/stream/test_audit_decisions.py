@@ -65,6 +65,13 @@ def test_a_new_state_begins_with_a_new_first_batch() -> None:
     assert [batch.number for batch in later.batches] == [0]
 
 
+def test_it_knows_that_the_state_began_empty_in_place_of_a_lost_one() -> None:
+    before, after = batches(5), [replace(d, accepted_loss="0123456789ab") for d in batches(7, 9)]
+    assert not history(before).last.accepted_loss
+    later = history([*before, *after])
+    assert (later.last.accepted_loss, len(later.batches)) == (True, 2)
+
+
 def test_gaps_and_overlaps_of_ranges_are_counted() -> None:
     one, two, three = batches(5, 7, 9)
     moved = replace(two, starts={**two.starts, FIRST: 6}, positions={**two.positions, FIRST: 10})

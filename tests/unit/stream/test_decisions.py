@@ -16,6 +16,7 @@ from ackwright_stream.decisions import (
     Decision,
     fingerprint,
     last_decision,
+    loss_of,
     offsets_of,
     require_same_offsets,
     state_of,
@@ -37,6 +38,9 @@ COMMITTED = {FIRST: position(7), SECOND: position(9)}
 
 def test_a_decision_goes_there_and_back() -> None:
     assert Decision.of_json(DECISION.to_json()) == DECISION
+    assert "accepted_loss" not in DECISION.to_json()
+    after_a_loss = replace(DECISION, accepted_loss="0123456789ab")
+    assert Decision.of_json(after_a_loss.to_json()) == after_a_loss
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"version": 1}', "no JSON"])
@@ -86,6 +90,23 @@ def test_a_lost_decision_halts() -> None:
     with pytest.raises(JobError, match="lane in-0 is behind batch 3, and there is no decision") as e:
         last_decision(None, COMMITTED)
     assert e.value.reason is Reason.STATE_LOST
+
+
+def test_a_loss_is_identified_by_decision_and_positions() -> None:
+    """So an acceptance is of one state, and of no later one."""
+    texts = (DECISION.to_json(), replace(DECISION, batch=4).to_json(), "")
+    losses = {loss_of(text, offsets) for text in texts for offsets in ({FIRST: 7}, {FIRST: 8})}
+    assert len(losses) == 6
+    with pytest.raises(JobError) as e:
+        last_decision(None, COMMITTED)
+    assert e.value.fingerprint == loss_of("", {FIRST: 7, SECOND: 9})
+    assert f"accept-state-loss that the state starts empty (fingerprint {e.value.fingerprint})" in e.value.message
+
+
+def test_the_loss_of_state_behind_an_unreadable_decision_cannot_be_accepted() -> None:
+    with pytest.raises(JobError, match="use the release of the driver") as e:
+        last_decision("{}", COMMITTED)
+    assert e.value.fingerprint is None
 
 
 def test_a_lane_that_was_added_since_the_decision_has_a_position() -> None:

@@ -74,6 +74,16 @@ def test_missing_state_halts(files: Memory, file: str) -> None:
     assert e.value.reason is Reason.STATE_LOST
 
 
+def test_an_accepted_loss_begins_a_new_directory_as_long_as_the_state_is_missing(files: Memory) -> None:
+    files.delete("d1/state/0/0/4_a.changelog")
+    with pytest.raises(JobError) as e:
+        open_directory(replace(JOB, accepted_state_loss="0123456789ab"), files, "q1", DECISION)
+    accepting = replace(JOB, accepted_state_loss=e.value.fingerprint)
+    assert open_directory(accepting, files, "q1", DECISION).name != "d1"
+    files.write("d1/state/0/0/4_a.changelog", "")  # a person has restored the volume after all
+    assert open_directory(accepting, files, "q1", DECISION).name == "d1"
+
+
 def test_state_of_another_query_is_refused(files: Memory) -> None:
     with pytest.raises(JobError, match="the state behind batch 3 is of another query") as e:
         open_directory(JOB, files, "q2", DECISION)

@@ -86,9 +86,9 @@ def _number(value: str) -> str:
     return "null" if value == _MISSING else str(int(value))
 
 
-def is_disrupted(value: bytes) -> bool:
+def is_disrupted(flight: Mapping[str, Any]) -> bool:
     """Whether a flight was cancelled (it has no delay) or left late."""
-    delay = json.loads(value)["dep_delay"]
+    delay = flight["dep_delay"]
     return delay is None or delay > 0
 
 
@@ -111,6 +111,7 @@ def produce(
         }
     )
     sent = disrupted = 0
+    groups = set()
     for key, value in flights:
         while True:
             try:
@@ -119,7 +120,9 @@ def produce(
             except BufferError:
                 producer.poll(0.1)
         sent += 1
-        disrupted += is_disrupted(value)
+        flight = json.loads(value)
+        disrupted += is_disrupted(flight)
+        groups.add((flight["origin"], flight["carrier"], flight["time_hour"][:10]))
         if sent % _POLL_EVERY == 0:
             producer.poll(0)
             on_progress(sent)
@@ -131,7 +134,7 @@ def produce(
             f"{len(errors) + pending} of {sent} flights were not written to topic {topic}: {cause}; run again",
         )
     on_progress(sent)
-    return Counts(sent, disrupted)
+    return Counts(sent, disrupted, len(groups))
 
 
 def end_offsets(bootstrap: str, topic: str, partitions: int) -> dict[int, int]:

@@ -119,6 +119,12 @@ FAULT_POINTS: Mapping[Sink, Mapping[Moment, Mapping[Guarantee, tuple[str, ...]]]
     },
 }
 
+# A task of a stateful pipeline has stored its state, or the driver is before or behind the commit of the batch.
+STATEFUL_POINTS: Mapping[Moment, tuple[str, ...]] = {
+    Moment.MID_BATCH: ("stored",),
+    Moment.COMMIT_STEPS: ("evaluated", *_COMMIT, "batch-end"),
+}
+
 
 def schedule(seed: int, targets: Collection[Target]) -> tuple[Kill, ...]:
     """The kills of a run in order: each at a random place in its own part of the run."""
@@ -133,6 +139,8 @@ def schedule(seed: int, targets: Collection[Target]) -> tuple[Kill, ...]:
     )
 
 
-def fault_point_name(kill: Kill, sink: Sink, guarantee: Guarantee) -> str:
+def fault_point_name(kill: Kill, sink: Sink, guarantee: Guarantee, *, stateful: bool = False) -> str:
     """The fault point at which this kill hits a pipeline with this sink and guarantee."""
+    if stateful:
+        return kill.pick(STATEFUL_POINTS[kill.moment])
     return kill.pick(FAULT_POINTS[sink][kill.moment][guarantee])

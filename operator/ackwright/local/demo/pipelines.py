@@ -1,4 +1,7 @@
-"""The demo's pipelines as a user writes them: one document per guarantee, which differ in guarantee and names only."""
+"""The demo's pipelines as a user writes them.
+
+Those of disrupted flights differ in guarantee and names only. The counts are stateful, and exactly-once.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,15 @@ from ackwright_stream.jobspec import Guarantee
 SOURCE = "flights"
 PARTITIONS = 6
 BATCHES = 12  # approximate number of micro-batches of a run
+_COUNTS = "counts-by-day"  # the pipeline, and its topic
 _SCHEMA = "tailnum STRING, carrier STRING, flight INT, origin STRING, dest STRING, time_hour STRING, dep_delay INT"
+
+
+class Pipeline(StrEnum):
+    """What --pipeline accepts."""
+
+    DISRUPTED = "disrupted"
+    COUNTS = "counts"
 
 
 class Sink(StrEnum):
@@ -41,6 +52,7 @@ class Output:
 
 
 KAFKA = Output(lambda name: {"kafka": {"topic": name, "format": "json"}}, in_kafka=True)
+COUNTED = Output(lambda _: {"kafka": {"topic": _COUNTS}}, in_kafka=True)  # of counts()
 
 
 def postgres(database: Mapping[str, Any], secrets: Path | None = None) -> Output:
@@ -99,3 +111,26 @@ def document(bootstrap: str, guarantee: Guarantee, records: int, checkpoint: Pat
             "spark": {"executor": {"instances": 2, "cores": 1, "memory": "1g"}},
         },
     }
+
+
+# One row for each airport, airline and day. Kept forever: the flights of a year are not in the order of their dates.
+_COUNTS_SQL = """
+    SELECT concat_ws(' ', date_format(window.start, 'yyyy-MM-dd'), origin, carrier) AS key,
+           CAST(count(*) AS STRING) AS value
+    FROM source GROUP BY origin, carrier, window(time_hour, '1 day')
+"""
+
+
+def counts(bootstrap: str, records: int) -> dict[str, Any]:
+    """The DeliveryPipeline that counts the flights of each airport, airline and day. Its state is on a volume."""
+    pipeline = document(bootstrap, Guarantee.EXACTLY_ONCE, records, Path(), KAFKA)
+    spec = pipeline["spec"]
+    spec["source"]["schema"] = "origin STRING, carrier STRING, time_hour TIMESTAMP"
+    changed = {
+        "transform": {"sql": _COUNTS_SQL},
+        "state": {"partitions": 4, "outputMode": "update"},
+        "sink": COUNTED.sink(_COUNTS),
+        "topics": [{"name": topic, "partitions": PARTITIONS} for topic in (SOURCE, _COUNTS)],
+        "checkpoint": {"volume": {"size": "1Gi"}},
+    }
+    return {**pipeline, "metadata": {**pipeline["metadata"], "name": _COUNTS}, "spec": {**spec, **changed}}

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ackwright.local.demo.pipelines import Sink
+from ackwright.local.demo.pipelines import Pipeline, Sink
 from ackwright_stream.audit_report import Report
 from ackwright_stream.jobspec import Guarantee
 from ackwright_stream.reports import Verdict
@@ -20,7 +20,12 @@ class Counts:
     """What the demo's own data have, known without Kafka and without the pipeline's transform."""
 
     sent: int  # records that the brokers have acknowledged
-    disrupted: int  # of them, cancelled or late flights, which the transform has to deliver
+    disrupted: int  # of them, cancelled or late flights, which the pipelines of disrupted flights have to deliver
+    groups: int = 0  # airports, airlines and days, of which the pipeline of counts has to deliver each
+
+    def expected(self, pipeline: Pipeline) -> int:
+        """How many records, or last records of a key, a pipeline has to deliver."""
+        return self.groups if pipeline is Pipeline.COUNTS else self.disrupted
 
 
 @dataclass(frozen=True)
@@ -38,7 +43,7 @@ class RunResult:
 
     guarantee: Guarantee
     sent: int  # as the producer counted
-    expected: int  # of them, those that pass the transform's filter, as the producer counted
+    expected: int  # of them, those that pass the filter, or the groups to count, as the producer counted
     # By the audit:
     delivered: int
     lost: int
@@ -50,7 +55,13 @@ class RunResult:
     remarks: tuple[str, ...] = ()
 
 
-def result(guarantee: Guarantee, measured: Measurements, audit: Report, counts: Counts) -> RunResult:
+def result(
+    guarantee: Guarantee,
+    measured: Measurements,
+    audit: Report,
+    counts: Counts,
+    pipeline: Pipeline = Pipeline.DISRUPTED,
+) -> RunResult:
     """Combines the measurements of a run with its audit.
 
     counts: of the records that were produced. An audit that has other ones proves nothing.
@@ -62,7 +73,7 @@ def result(guarantee: Guarantee, measured: Measurements, audit: Report, counts: 
         (audit.missing, "missing"),
         (audit.unjudged, "unjudged"),
     )
-    own, audits = (counts.sent, counts.disrupted), (audit.sent, audit.expected)
+    own, audits = (counts.sent, counts.expected(pipeline)), (audit.sent, audit.expected)
     disagreements = [
         f"{name}: the producer counted {mine:,} and the audit {other:,}"
         for name, mine, other in zip(("sent", "expected"), own, audits, strict=True)
@@ -71,7 +82,7 @@ def result(guarantee: Guarantee, measured: Measurements, audit: Report, counts: 
     return RunResult(
         guarantee=guarantee,
         sent=counts.sent,
-        expected=counts.disrupted,
+        expected=counts.expected(pipeline),
         delivered=audit.delivered,
         lost=audit.lost,
         duplicated=audit.duplicated,
@@ -88,9 +99,10 @@ def result(guarantee: Guarantee, measured: Measurements, audit: Report, counts: 
     )
 
 
-def document(results: Sequence[RunResult], sink: Sink) -> dict[str, Any]:
+def document(results: Sequence[RunResult], sink: Sink, pipeline: Pipeline = Pipeline.DISRUPTED) -> dict[str, Any]:
     """The demo's JSON output."""
     return {
+        "pipeline": str(pipeline),
         "sink": str(sink),
         "runs": [
             {

@@ -151,7 +151,8 @@ class DemoRun:
 
     def _wait_at_fault_point(self, kill: Kill, action: str) -> str:
         """Arms the fault point of this kill and waits until a process reaches it; returns the point's name."""
-        name = fault_point_name(kill, Sink(self._spec.sink.kind), self._spec.guarantee)
+        sink, stateful = Sink(self._spec.sink.kind), self._spec.state is not None
+        name = fault_point_name(kill, sink, self._spec.guarantee, stateful=stateful)
         hit, unarmed = self._points / f"{name}.hit", self._points / f".{name}"
         hit.unlink(missing_ok=True)
         unarmed.write_text(action)
