@@ -38,6 +38,11 @@ _KAFKA = tuple(
         ),
         (r"(?:[\w.]+\.)?UnknownTopicOrPartition", Reason.TOPIC_MISSING, ""),
         (
+            r"(?:[\w.]+\.)?RecordTooLargeException",
+            Reason.ROW_REFUSED,
+            "; declare a larger max.message.bytes in spec.topics, or make the record smaller",
+        ),
+        (
             r"org\.apache\.kafka\.common\.errors\.TimeoutException: Partition [^\n]* not present in metadata",
             Reason.BATCH_FAILED,
             "; give the topic more partitions, or correct the number",

@@ -210,7 +210,7 @@ REASONS: Mapping[Reason, Consequences] = {
     ),
     Reason.ROW_REFUSED: Consequences(
         ExitCode.HALTED,
-        "change the transform, the table, or the producer of the record, so that the table takes the row",
+        "change the transform, the table or topic, or the producer of the record, so that the sink takes the row",
         permanent=True,
         driver_decides=True,
         blames_batch=True,

@@ -221,7 +221,7 @@ def test_a_record_that_is_too_large_is_an_error(
         batch = batch.append_column("headers", pa.array([[{"key": "h", "value": b"v"}]] * 3, HEADERS))
     with pytest.raises(JobError, match=f"a record of {3003 if headers else 3001} bytes for topic '{topic}'") as e:
         enqueuer(producer, topic, plain=plain)(batch)
-    assert e.value.reason is Reason.BATCH_FAILED
+    assert e.value.reason is Reason.ROW_REFUSED
     assert isinstance(e.value.__cause__, KafkaException)
     assert e.value.__cause__.args[0].code() == KafkaError.MSG_SIZE_TOO_LARGE
     assert producer.flush(SECONDS) == 0

@@ -1,4 +1,4 @@
-"""SQL that fails at one record on every attempt, or takes the memory of the JVM.
+"""SQL that fails at one record on every attempt, takes the memory of the JVM, or makes a row that the sink refuses.
 
 No record of that batch is delivered; after a correction every record is.
 """
@@ -6,6 +6,7 @@ No record of that batch is delivered; after a correction every record is.
 from __future__ import annotations
 
 import dataclasses
+import re
 import uuid
 from pathlib import Path
 
@@ -35,6 +36,11 @@ SQL = (
 HUGE = (
     "SELECT key, value FROM source WHERE length(repeat(CAST(value AS STRING), "
     "IF(CAST(split_part(CAST(value AS STRING), ':', 2) AS INT) = 57, 400000000, 1))) > 0"
+)
+# The same record makes a row that is larger than the producer sends.
+LARGE = (
+    "SELECT key, IF(CAST(split_part(CAST(value AS STRING), ':', 2) AS INT) = 57, "
+    "CAST(repeat('x', 2000000) AS BINARY), value) AS value FROM source"
 )
 CAUSES = {SQL: "DIVIDE_BY_ZERO", HUGE: "Spark's JVM ran out of memory; raise spec.spark.driver.memory"}
 RESTART = Restart(initial_ms=100, max_ms=200, forgive_after_ms=60_000, max_attempts=3)
@@ -86,6 +92,41 @@ def test_poison_sql_stops_before_the_record_and_resumes_when_corrected(
     assert (verdict.lost, verdict.unexpected) == (0, 0)
     if guarantee == "exactly-once":
         assert verdict == Verdict(0, 0, 0, 0)
+    assert positions_of(servers, spec.group, source, 2) == {0: ALL, 1: ALL}
+
+
+@pytest.mark.parametrize("guarantee", ["exactly-once", "at-least-once", "at-most-once"])
+def test_the_record_whose_row_is_too_large_for_the_sink_is_named(
+    kafka: EmbeddedKafka, tmp_path: Path, name: str, guarantee: str
+) -> None:
+    """The pipeline halts, and continues when the transform is corrected."""
+    servers, source, sink = kafka.bootstrap_servers, f"{name}-in", f"{name}-out"
+    create_topics(servers, source, sink, partitions=2)
+    feed(servers, source, 2, 0, ALL)
+    spec = poisoned(kafka, name, guarantee, tmp_path / "large", LARGE)
+    with running(spec, tmp_path / "large") as job:
+        assert job.job.wait(WAIT) == ExitCode.HALTED, job.job.failure()
+        failure = job.job.failure()
+    assert failure is not None
+    assert failure.reason == "RowRefused"
+    setting = "max.request.size" if guarantee == "at-least-once" else "message.max.bytes"
+    size = r"its row of 20000\d\d bytes is too large for " + re.escape(setting) + "=1048588"
+    assert re.match(rf"record {source}-[01]@{POISON}: {size}, .*; change the transform", failure.message)
+    at = BEFORE + 20 if guarantee == "at-most-once" else BEFORE  # the batch of the record is abandoned
+    assert positions_of(servers, spec.group, source, 2) == {0: at, 1: at}
+    assert_nothing_hangs(servers, sink)
+    if guarantee == "exactly-once":
+        assert judge(read(servers, sink), 2, ALL) == Verdict(2 * (ALL - BEFORE), 0, 0, 0)
+
+    corrected = job_of(
+        document(servers, name, guarantee, source, sink, trigger={"availableNow": True}), tmp_path / "corrected"
+    )
+    with running(corrected, tmp_path / "corrected") as job:
+        assert job.job.wait(WAIT) == ExitCode.OK
+    final = judge(read(servers, sink), 2, ALL)
+    assert final.unexpected == 0
+    assert final.lost <= 40 if guarantee == "at-most-once" else final.lost == 0
+    assert final.duplicated == 0 or guarantee == "at-least-once"
     assert positions_of(servers, spec.group, source, 2) == {0: ALL, 1: ALL}
 
 

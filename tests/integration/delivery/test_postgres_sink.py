@@ -81,6 +81,25 @@ def test_the_other_guarantees_keep_their_order(
     assert p.positions() == [p.fed] * PARTITIONS
 
 
+def test_rows_of_a_batch_that_is_repeated_are_there_once_by_key_at_least_once(
+    kafka: EmbeddedKafka, database: Database, tmp_path: Path
+) -> None:
+    """With a version each key has its latest row. In the test above, the same kill duplicates rows without a key."""
+    database.sql("CREATE TABLE latest (id text PRIMARY KEY, at bigint NOT NULL, text text)")
+    sink = database.spec("latest", mode="upsert", key=["id"], versionColumn="at")
+    sql = (
+        "SELECT concat(CAST(key AS STRING), '-', CAST(kafka.offset % 10 AS STRING)) AS id, kafka.offset AS at, "
+        "CAST(value AS STRING) AS text FROM source"
+    )
+    more = {"sink": sink, "transform": {"sql": sql}, "trigger": {"availableNow": True}}
+    p = pipeline(kafka, database, tmp_path, "at-least-once", **more)
+    p.feed()
+    p.complete_after_kill("before-advance")
+    latest = [[f"p{p}-{n % 10}", str(n), f"{p}:{n}"] for p in range(PARTITIONS) for n in range(EACH - 10, EACH)]
+    assert database.sql("SELECT id, at, text FROM latest ORDER BY id") == latest
+    assert p.positions() == [p.fed] * PARTITIONS
+
+
 def test_a_permission_that_is_revoked_stops_and_returns_exactly_once(
     kafka: EmbeddedKafka, database: Database, tmp_path: Path
 ) -> None:

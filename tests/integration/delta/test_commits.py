@@ -178,6 +178,55 @@ def test_after_an_unknown_outcome_the_log_tells(
     assert Driver(spec).sink.read([A])[A].offset == 10
 
 
+@pytest.mark.parametrize("arrives", [True, False])
+def test_after_an_unknown_outcome_of_the_advance_no_row_is_lost_at_least_once(
+    table: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, arrives: bool
+) -> None:
+    """The rows are in the table. The next driver repeats them unless the positions have moved."""
+    spec = job(tmp_path, table.path)
+    driver = Driver(spec)
+    driver.sink.publish(driver.stage(rows(A, 0, 10)), driver.membership)
+    unanswered(lambda: driver.lanes.advance_all({A: 10}), monkeypatch, arrives=arrives)
+    following = Driver(spec)
+    start = following.sink.read([A])[A].offset
+    assert start == (10 if arrives else 0)
+    following.sink.publish(following.stage(rows(A, start, 20)), following.membership)
+    following.lanes.advance_all({A: 20})
+    assert table.offsets() == sorted([*range(10), *range(start, 20)])
+    assert table.position(spec.group) == 20
+
+
+@pytest.mark.parametrize("arrives", [True, False])
+def test_after_an_unknown_outcome_of_the_rows_none_is_repeated_at_most_once(
+    table: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, arrives: bool
+) -> None:
+    """The positions have moved. The next driver continues behind them."""
+    spec = job(tmp_path, table.path)
+    driver = Driver(spec)
+    assert driver.lanes.advance(0, [Range(A, 0, 10)]) == (Outcome.DONE, 0)
+    staged = driver.stage(rows(A, 0, 10))
+    unanswered(lambda: driver.sink.publish(staged, driver.membership), monkeypatch, arrives=arrives)
+    following = Driver(spec)
+    assert following.sink.read([A])[A].offset == 10
+    assert following.lanes.advance(0, [Range(A, 0, 10)]) == (Outcome.SKIPPED, 0)
+    assert table.offsets() == (list(range(10)) if arrives else [])
+
+
+def unanswered(call: Callable[[], Any], monkeypatch: pytest.MonkeyPatch, *, arrives: bool) -> None:
+    """Makes the call, which fails: its request gets no answer, whether it arrives or not."""
+    append = TableLog.append
+
+    def without_answer(log: TableLog, *arguments: Any) -> bool:
+        if arrives:
+            append(log, *arguments)
+        raise JobError(Reason.SINK_UNREACHABLE, "no answer")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(TableLog, "append", without_answer)
+        with pytest.raises(JobError, match="no answer"):
+            call()
+
+
 def test_a_driver_may_commit_more_often_than_python_can_recurse(table: Table, tmp_path: Path) -> None:
     """What a driver knows of the log from its own commits is not nested."""
     driver = Driver(job(tmp_path, table.path))

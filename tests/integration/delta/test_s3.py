@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from ackwright_stream.positions import Range
 from ackwright_stream.sinks.delta.log import TableLog
 from ackwright_stream.sinks.delta.sink import DeltaStore
 from integration.support.delta_stores import job
+from integration.support.s3_proxy import Proxy, losing_answers
 from integration.support.s3_server import BUCKET, KEY, READER, SECRET, S3Server
 from integration.support.staged_drivers import A, B, Driver, rows
 
@@ -57,7 +59,8 @@ def delivered(server: S3Server, prefix: str) -> list[tuple[int, int]]:
     infos = files.get_file_info(pafs.FileSelector(f"{place}/_delta_log"))
     entries = sorted(info.path for info in infos if info.path.endswith(".json"))
     actions = [json.loads(line) for entry in entries for line in files.open_input_stream(entry).read().splitlines()]
-    paths = [f"{place}/{a['add']['path']}" for a in actions if "add" in a]
+    # A path that is added again is the same file (Delta's protocol, "Action Reconciliation").
+    paths = sorted({f"{place}/{a['add']['path']}" for a in actions if "add" in a})
     content = [row for path in paths for row in pq.ParquetFile(files.open_input_file(path)).read().to_pylist()]
     return sorted((row["lane"], row["n"]) for row in content)
 
@@ -83,6 +86,47 @@ def test_of_two_commits_after_one_version_one_is_refused(spec: JobSpec) -> None:
     latest = one.read()
     assert latest is not None
     assert latest.lookup("a") == 0
+
+
+@pytest.mark.parametrize(("lost", "reason"), [(1, Reason.POSITION_CONFLICT), (100, Reason.SINK_UNREACHABLE)])
+def test_answers_that_are_lost_are_an_unknown_outcome(
+    server: S3Server, spec: JobSpec, tmp_path: Path, lost: int, reason: Reason
+) -> None:
+    """The client sends the request again, and meets its own entry, or no answer arrives. The next attempt reads it."""
+    driver = Driver(spec)
+    staged = driver.stage(rows(A, 0, 10))
+    with through_proxy(driver, spec) as proxy:
+        proxy.lost = lost
+        with pytest.raises(JobError) as caught:
+            driver.commit([Range(A, 0, 10)], staged)
+        assert caught.value.reason is reason, caught.value
+        assert proxy.requests > 1
+    assert driver.commit([Range(A, 0, 10)], staged) == (Outcome.SKIPPED, 0)
+    assert delivered(server, tmp_path.name) == [(0, n) for n in range(10)]
+
+
+def test_rows_without_a_position_whose_answer_is_lost_are_there_once(
+    server: S3Server, spec: JobSpec, tmp_path: Path
+) -> None:
+    """As at-most-once publishes them: the second commit adds the same files, so it changes nothing."""
+    driver = Driver(spec)
+    staged = driver.stage(rows(A, 0, 10))
+    with through_proxy(driver, spec) as proxy:
+        proxy.lost = 1
+        driver.sink.publish(staged, driver.membership)
+        assert proxy.requests > 1
+    assert delivered(server, tmp_path.name) == [(0, n) for n in range(10)]
+    assert driver.sink._log.read().handle.to_pyarrow_table().num_rows == 10, "to delta-rs, too"
+
+
+@contextmanager
+def through_proxy(driver: Driver, spec: JobSpec) -> Iterator[Proxy]:
+    """The driver commits through a proxy. Afterwards it does so directly, and reads the log again."""
+    sink, direct = spec.sink_of(DeltaSink), driver.sink._log
+    with losing_answers(sink.endpoint or "") as (endpoint, proxy):
+        driver.sink._log, driver.sink._version = TableLog(replace(sink, endpoint=endpoint)), None
+        yield proxy
+    driver.sink._log, driver.sink._version = direct, None
 
 
 def test_the_audit_reads_the_log_in_the_bucket(spec: JobSpec) -> None:
@@ -142,6 +186,22 @@ def test_a_permission_that_is_revoked_loses_and_repeats_nothing(
         assert caught.value.reason is Reason.AUTHORIZATION_FAILED, caught.value
     driver.sink._log = allowed
     assert driver.commit([Range(A, 5, 9)], staged) == (Outcome.DONE, 4)
+    assert delivered(server, tmp_path.name) == [(0, n) for n in range(9)]
+
+
+def test_a_server_that_is_killed_after_rows_were_staged_loses_and_repeats_nothing(
+    server: S3Server, spec: JobSpec, tmp_path: Path
+) -> None:
+    driver = Driver(spec)
+    driver.deliver(Range(A, 0, 5))
+    staged = driver.stage(rows(A, 5, 9))
+    with server.killed():
+        for call in (lambda: driver.commit([Range(A, 5, 9)], staged), lambda: driver.stage(rows(A, 9, 12))):
+            with pytest.raises(JobError) as caught:
+                call()
+            assert caught.value.reason is Reason.SINK_UNREACHABLE, caught.value
+    assert driver.commit([Range(A, 5, 9)], staged) == (Outcome.DONE, 4)
+    assert driver.commit([Range(A, 5, 9)], staged) == (Outcome.SKIPPED, 0)
     assert delivered(server, tmp_path.name) == [(0, n) for n in range(9)]
 
 

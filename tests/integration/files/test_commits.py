@@ -230,6 +230,53 @@ def test_after_an_unknown_outcome_the_file_tells(
     assert (files.offsets(), files.position()) == (list(range(10)), 10)
 
 
+@pytest.mark.parametrize("arrives", [True, False])
+def test_after_an_unknown_outcome_of_the_advance_no_row_is_lost_at_least_once(
+    files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, arrives: bool
+) -> None:
+    """The rows are there. The next driver repeats them unless the positions have moved."""
+    spec = job(tmp_path, files.path)
+    driver = Driver(spec)
+    driver.task().sink.write([A], rows(A, 0, 10))
+    unanswered(lambda: driver.lanes.advance_all({A: 10}), monkeypatch, arrives=arrives)
+    following = Driver(spec)
+    position = following.sink.read([A])[A]
+    assert position is not None
+    start = position.offset
+    assert start == (10 if arrives else 0)
+    following.task().sink.write([A], rows(A, start, 20))
+    following.lanes.advance_all({A: 20})
+    assert files.offsets() == sorted([*range(10), *range(start, 20)])
+
+
+@pytest.mark.parametrize("arrives", [True, False])
+def test_after_an_unknown_outcome_of_the_rows_none_is_repeated_at_most_once(
+    files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, arrives: bool
+) -> None:
+    """The position has moved. The next driver continues behind it."""
+    spec = job(tmp_path, files.path)
+    task = Driver(spec).task()
+    assert task.advance(0, [Range(A, 0, 10)]) == (Outcome.DONE, 0)
+    unanswered(lambda: task.sink.write([A], rows(A, 0, 10)), monkeypatch, arrives=arrives)
+    assert Driver(spec).task().advance(0, [Range(A, 0, 10)]) == (Outcome.SKIPPED, 0)
+    assert files.offsets() == (list(range(10)) if arrives else [])
+
+
+def unanswered(call: Callable[[], Any], monkeypatch: pytest.MonkeyPatch, *, arrives: bool) -> None:
+    """Makes the call, which fails: its request gets no answer, whether it arrives or not."""
+    create = Directory.create
+
+    def without_answer(self: Directory, path: str, draft: Draft) -> bool:
+        if arrives:
+            create(self, path, draft)
+        raise JobError(Reason.SINK_UNREACHABLE, "no answer")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Directory, "create", without_answer)
+        with pytest.raises(JobError, match="no answer"):
+            call()
+
+
 def test_a_file_that_comes_late_meets_that_of_the_next_attempt(
     files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

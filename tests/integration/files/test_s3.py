@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -194,6 +195,27 @@ def test_a_permission_that_is_revoked_loses_and_repeats_nothing(files: Files, sp
         assert caught.value.reason is Reason.AUTHORIZATION_FAILED, caught.value
     driver.lanes.job = spec
     assert driver.deliver(Range(A, 5, 9)) == (Outcome.DONE, 4)
+    assert (files.offsets(), files.chain()) == (list(range(9)), [(0, 5), (5, 9)])
+
+
+def test_a_server_that_is_killed_after_rows_were_written_loses_and_repeats_nothing(
+    server: S3Server, files: Files, spec: JobSpec
+) -> None:
+    """The file has no name yet, so no reader has its rows."""
+    driver = Driver(spec)
+    driver.deliver(Range(A, 0, 5))
+    with ExitStack() as stack:
+
+        def then_killed() -> Iterator[Any]:
+            yield from rows(A, 5, 9)
+            stack.enter_context(server.killed())
+
+        with pytest.raises(JobError) as caught:
+            driver.task().advance(0, [Range(A, 5, 9)], then_killed())
+        assert caught.value.reason is Reason.SINK_UNREACHABLE, caught.value
+    assert (files.offsets(), files.chain()) == (list(range(5)), [(0, 5)])
+    assert driver.deliver(Range(A, 5, 9)) == (Outcome.DONE, 4)
+    assert driver.deliver(Range(A, 5, 9)) == (Outcome.SKIPPED, 0)
     assert (files.offsets(), files.chain()) == (list(range(9)), [(0, 5), (5, 9)])
 
 

@@ -117,6 +117,22 @@ def test_a_permission_that_is_revoked_loses_and_repeats_nothing(
     assert delivered(server, spec, tmp_path) == [(0, n) for n in range(9)]
 
 
+def test_a_server_that_is_killed_after_rows_were_staged_loses_and_repeats_nothing(
+    server: S3Server, spec: JobSpec, tmp_path: Path
+) -> None:
+    driver = Driver(spec)
+    driver.deliver(Range(A, 0, 5))
+    staged = driver.stage(rows(A, 5, 9))
+    with server.killed():
+        for call in (lambda: driver.commit([Range(A, 5, 9)], staged), lambda: driver.stage(rows(A, 9, 12))):
+            with pytest.raises(JobError) as caught:
+                call()
+            assert caught.value.reason is Reason.SINK_UNREACHABLE, caught.value
+    assert driver.commit([Range(A, 5, 9)], staged) == (Outcome.DONE, 4)
+    assert driver.commit([Range(A, 5, 9)], staged) == (Outcome.SKIPPED, 0)
+    assert delivered(server, spec, tmp_path) == [(0, n) for n in range(9)]
+
+
 def test_a_server_that_does_not_answer_is_named_without_the_secret(spec: JobSpec) -> None:
     (port,) = free_ports(1)
     Driver(spec)

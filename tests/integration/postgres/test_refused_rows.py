@@ -18,7 +18,7 @@ from integration.support.postgres_stores import A, B, Driver, job
 
 RANGES = [Range(A, 100, 108), Range(B, 50, 62)]  # of one task
 BAD = 57  # the offset in B of the record whose row is refused
-REMEDY = "change the transform, the table, or the producer of the record, so that the table takes the row"
+REMEDY = "change the transform, the table or topic, or the producer of the record, so that the sink takes the row"
 
 
 class Records:

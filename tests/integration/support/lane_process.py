@@ -60,6 +60,22 @@ def rows_of_task(task: Any) -> Iterator[Any]:
         yield from rows_of(r.lane.partition, r.start, r.until, source)
 
 
+def rows_with_lanes(task: Any) -> Iterator[Any]:
+    """As rows_of_task(), with the column of a sink that writes a file for each lane."""
+    from ackwright_stream.positions import LANE, UNMERGED
+
+    for batch in rows_of_task(task):
+        yield batch.rename_columns([LANE if name == UNMERGED else name for name in batch.schema.names])
+
+
+def columns_of(rows: str) -> Any:
+    """The columns of the rows, for a sink that compares them with its table. rows: as the option."""
+    from pyspark.sql.types import BinaryType, IntegerType, StructField, StructType
+
+    partition = [StructField("partition", IntegerType())] if rows == "partition" else []
+    return StructType([StructField("key", BinaryType()), StructField("value", BinaryType()), *partition])
+
+
 def disarm(rule: str, job: Any) -> None:
     """Switches one rule off in this process, which works for the job."""
     from ackwright_stream import lanes
@@ -169,7 +185,7 @@ class Process:
         topic = self._job.source.topics[0]
         simulated = options.partitions and without_brokers(topic, options.partitions, options.until)
         self._cluster = simulated or Cluster(self._job)
-        self._rows = rows_of_task
+        self._rows = rows_with_lanes if options.rows == "lane" else rows_of_task
         if options.read:
             from integration.support.source_rows import SourceRows
 
@@ -227,11 +243,19 @@ class Process:
         previous: int | None = None
         fault_point("started")
         sink = registry.for_driver(self._job, self._cluster)
+        if self._options.rows:
+            from integration.support.staged_drivers import Frame
+
+            frame: Any = Frame(columns_of(self._options.rows))
+            sink.prepare(frame)
         while True:
             try:
                 owned = ownership.take(self._job, self._cluster, sink, previous)
                 self.report["driver"] = previous = owned.driver
                 self.report["membership"] = owned.lanes.membership.hex()
+                if self._options.rows == "lane":
+                    of_files: Any = sink
+                    of_files.record_columns(columns_of("lane"))  # of the claims' files, which have no rows
                 # Points that are armed later stop tasks, not the takeover of the lanes.
                 fault_point("taken")
                 self._deliver(owned)
@@ -262,7 +286,9 @@ class Process:
         while lanes := sorted(lane for lane, offset in at.items() if offset < ends.get(lane, 0)):
             ranges = tuple(Range(lane, at[lane], min(at[lane] + self._options.step, ends[lane])) for lane in lanes)
             work = Work(self._job, owned.driver, owned.topic_ids, owned.lanes.membership)
-            if self._job.guarantee is Guarantee.AT_LEAST_ONCE:
+            if owned.lanes.sink.staging is not None:
+                self._stage_and_commit(work, ranges, owned.lanes)
+            elif self._job.guarantee is Guarantee.AT_LEAST_ONCE:
                 task = Task(0, ranges, tuple(range(len(ranges))))
                 self._write_and_advance(work, task, owned.lanes)
             else:
@@ -281,6 +307,27 @@ class Process:
         process = claim_and_process if self._job.guarantee is Guarantee.AT_MOST_ONCE else process_and_advance
         outcome, _ = process(work, task, with_partitions(self._rows(task), task))
         self.report["outcomes"][outcome.value] += 1
+
+    def _stage_and_commit(self, work: Any, ranges: Any, lanes: Any) -> None:
+        """One batch of a sink whose driver commits, in the guarantee's own order; a task for each lane."""
+        from ackwright_stream import delivery
+        from ackwright_stream.delivery import at_least_once, at_most_once, exactly_once
+        from ackwright_stream.delivery.batch import Batch, stage, with_partitions
+        from ackwright_stream.delivery.dead_letters import Counts
+        from ackwright_stream.positions import Task
+        from ackwright_stream.sinks.base import StagedRows
+
+        def run_staged(batch: Any) -> tuple[StagedRows, Counts]:
+            answers = [stage(work, task, with_partitions(self._rows(task), task)) for task in batch.tasks]
+            return StagedRows(tuple(staged for *_, staged in answers), sum(n for _, n, _ in answers)), Counts()
+
+        orders: Any = (at_least_once, at_most_once, exactly_once)
+        for order in orders:
+            order.run_staged = run_staged  # in place of Spark
+        nothing: Any = None
+        tasks = tuple(Task(slot, (r,), (0,)) for slot, r in enumerate(ranges))
+        result = delivery.for_job(self._job).deliver(Batch(nothing, nothing, tasks), lanes)
+        self.report["outcomes"]["skipped" if result.skipped else "done"] += 1
 
     def _write_and_advance(self, work: Any, task: Any, lanes: Any) -> None:
         from ackwright_stream.delivery.at_least_once import write
@@ -328,6 +375,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments.add_argument("--start", type=int, default=0)
     arguments.add_argument("--until", type=int, help="of every lane; default, for drive: where each ends at the start")
     arguments.add_argument("--partitions", type=int, help="of a source without brokers, for a sink outside of Kafka")
+    arguments.add_argument(
+        "--rows",
+        choices=["partition", "lane"],
+        help="prepare the sink for rows with the column partition, or for rows by lane",
+    )
     arguments.add_argument("--read", action="store_true", help="read the rows from the source")
     arguments.add_argument("--step", type=int, default=1 << 30)
     arguments.add_argument("--again", action="store_true")

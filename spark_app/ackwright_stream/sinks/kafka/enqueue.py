@@ -337,14 +337,14 @@ def _refused(topic: str, code: int, size: int) -> NoReturn:
     """Raises JobError. Its cause is the KafkaException, which distinguishes a fenced producer from a large record."""
     error = KafkaError(code)
     remedy = {
-        KafkaError.MSG_SIZE_TOO_LARGE: "raise message.max.bytes of the producer and max.message.bytes of the topic, "
-        "or make the record smaller",
+        KafkaError.MSG_SIZE_TOO_LARGE: "declare a larger max.message.bytes in spec.topics, or make the record smaller",
         KafkaError._UNKNOWN_TOPIC: "create the topic",
         KafkaError._UNKNOWN_PARTITION: "give the topic as many partitions as the source has, "
         "or do not set preservePartition",
     }.get(code, "the producer has to be replaced")
+    # The same row would be refused forever. Its batch need not be, after any other error.
     raise JobError(
-        Reason.BATCH_FAILED,
+        Reason.ROW_REFUSED if code == KafkaError.MSG_SIZE_TOO_LARGE else Reason.BATCH_FAILED,
         f"a record of {size} bytes for topic {topic!r} was refused ({error.name()}: {error.str()}): {remedy}",
     ) from KafkaException(error)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from functools import cached_property
 from typing import Any
 
@@ -29,6 +30,7 @@ from ackwright_stream.sinks.kafka.lag_mirror import LagMirror
 from ackwright_stream.sinks.kafka.markers import Markers, create, of_membership
 from ackwright_stream.sinks.kafka.membership import Member
 from ackwright_stream.sinks.kafka.transactions import SlotTransactions, transactional_id
+from ackwright_stream.sinks.kafka.trial import SizeTrial, size_trial
 from ackwright_stream.sinks.letter_topic import LetterProducer
 from ackwright_stream.spark_internals.execution import Execution, execution_of
 
@@ -262,8 +264,10 @@ class TopicSink:
             self._letters = LetterProducer(self.spec.brokers(self.job.cluster), self.spec.dead_letters, self._timeout)
         self._letters.write(dead_letters.records(letters, self.job.group))
 
-    def trial(self) -> None:
-        return None
+    def trial(self) -> AbstractContextManager[SizeTrial] | None:
+        if self.job.state:  # a row of its output is not of one record
+            return None
+        return size_trial(self.job.producer, self.job.sink_options)
 
     def output_ends(self) -> Mapping[str, Any]:
         topic = self.spec.topic
