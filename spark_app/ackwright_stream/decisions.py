@@ -91,7 +91,8 @@ def last_decision(text: str | None, committed: Mapping[Lane, Position | None]) -
     or was moved, and it is not known which state belongs to the positions.
     """
     decided = {lane: position for lane, position in committed.items() if position and position.batch is not None}
-    loss = loss_of(text or "", {lane: position.offset for lane, position in decided.items()})
+    # Of every lane: the next driver names the batch in each position before it decides one itself.
+    loss = loss_of(text or "", {lane: position.offset for lane, position in committed.items() if position})
     if text is None:
         if decided:
             lane, batch = min((lane, position.batch) for lane, position in decided.items())

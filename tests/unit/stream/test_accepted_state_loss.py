@@ -1,0 +1,60 @@
+"""A driver takes a stateful pipeline whose decision is lost, or is not that of its positions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from ackwright_stream.decisions import Decision
+from ackwright_stream.errors import JobError
+from ackwright_stream.jobspec import StateSettings
+from ackwright_stream.ownership import _decision
+from ackwright_stream.positions import Lane, Position
+from minimal_job import minimal_job
+from unit.stream.decided import DECISION, FIRST, SECOND
+
+STATE = cast(StateSettings, SimpleNamespace())  # there is one
+
+
+def committed(first: int, batch: int | None = 3) -> Mapping[Lane, Position | None]:
+    return {FIRST: Position(first, "id", 2, "", batch), SECOND: Position(9, "id", 2, "", batch)}
+
+
+def taken(
+    text: str | None, positions: Mapping[Lane, Position | None], accepted: str | None = None
+) -> tuple[Decision | None, str | None]:
+    job: Any = SimpleNamespace(state=STATE, accepted_state_loss=accepted)
+    sink: Any = SimpleNamespace(decisions=SimpleNamespace(last=lambda: text))
+    return _decision(job, sink, positions)
+
+
+def fingerprint(text: str | None, positions: Mapping[Lane, Position | None]) -> str:
+    with pytest.raises(JobError) as raised:
+        taken(text, positions)
+    assert raised.value.fingerprint is not None
+    return raised.value.fingerprint
+
+
+@pytest.mark.parametrize("text", [None, DECISION.to_json(), replace(DECISION, batch=2).to_json()])
+def test_an_accepted_loss_begins_empty_and_another_one_halts(text: str | None) -> None:
+    """Also of a driver that took the pipeline and was killed before it decided a batch: it names a batch everywhere."""
+    positions = committed(8)
+    loss = fingerprint(text, positions)
+    assert taken(text, positions, loss) == (None, loss)
+    assert taken(text, {**positions, SECOND: Position(9, "id", 5, "", 3)}, loss) == (None, loss)
+    with pytest.raises(JobError):
+        taken(text, committed(9), loss)
+
+
+def test_state_that_is_there_is_used_whatever_was_accepted() -> None:
+    loss = fingerprint(None, committed(7))
+    assert taken(DECISION.to_json(), committed(7), loss) == (DECISION, None)
+
+
+def test_a_stateless_pipeline_has_no_decision() -> None:
+    sink: Any = SimpleNamespace(decisions=None)
+    assert _decision(minimal_job(), sink, committed(7)) == (None, None)
