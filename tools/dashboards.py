@@ -17,7 +17,15 @@ _LARGEST = 20  # series of a panel, because nobody can tell hundreds apart
 _OPERATOR = 'namespace="$namespace",name="$pipeline"'
 _DRIVER = 'namespace="$namespace",pipeline="$pipeline"'
 _TOPIC = _DRIVER  # the operator's metrics of topics have the same labels
-_COUNTERS = ("abandoned_records", "expired_records", "malformed_records", "dead_letters", "skipped_lanes", "restarts")
+_COUNTERS = (
+    "abandoned_records",
+    "expired_records",
+    "malformed_records",
+    "dead_letters",
+    "late_rows",
+    "skipped_lanes",
+    "restarts",
+)
 
 
 def fleet() -> str:

@@ -37,6 +37,7 @@ class Counts(TypedDict, total=False):
     expired_records: int
     malformed_records: int
     dead_letters: int
+    late_rows: int
     skipped_lanes: int
 
 
@@ -154,6 +155,7 @@ class Progress:
                 expired_records=counts["expired_records"],
                 malformed_records=counts["malformed_records"],
                 dead_letters=counts["dead_letters"],
+                late_rows=counts["late_rows"],
                 skipped_lanes=counts["skipped_lanes"],
                 records_per_second=round(sum(n for _, n in self._recent) / _WINDOW_S, 1),
                 last_error=self._failure,
@@ -186,6 +188,7 @@ _COUNTERS = {
     "expired_records": "Source offsets that retention removed before they were read (at-most-once)",
     "malformed_records": "Malformed records left out",
     "dead_letters": "Malformed records written as dead letters",
+    "late_rows": "Rows that state has left out as late; with GROUP BY one for the records of a group in a task",
     "skipped_lanes": "Ranges that an earlier attempt had committed",
 }
 

@@ -270,6 +270,7 @@ class Query:
             abandoned_records=result.abandoned,
             skipped_lanes=len(result.skipped),
             dead_letters=result.read.letters,
+            late_rows=result.late,
         )
         if ranges and self._delivery.counts_expired:
             self._progress.count(expired_records=self._expired(execution, ranges))

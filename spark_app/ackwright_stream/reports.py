@@ -227,6 +227,7 @@ class ProgressReport:
     last_error: Failure | None = None
     start_seconds: Mapping[StartPart, float] = field(default_factory=dict)  # of the parts that have ended
     ends: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # of the source, by topic and partition
+    late_rows: int = 0  # that state has left out, of a stateful pipeline
 
     @property
     def starting(self) -> StartPart | None:
@@ -243,8 +244,8 @@ class ProgressReport:
     @classmethod
     def of_json(cls, value: Mapping[str, Any]) -> Self:
         """Raises KeyError, TypeError or ValueError for anything that as_json() did not return."""
-        fields = {name: value[wire] for name, wire in _WIRE.items() if name not in ("start_seconds", "ends")}
-        # A driver of an earlier release does not report these two.
+        fields = {name: value[wire] for name, wire in _WIRE.items() if name not in _ADDED}
+        # A driver of an earlier release does not report these.
         start_seconds, ends = dict(value.get("startSeconds", {})), dict(value.get("ends", {}))
         error = fields["last_error"]
         return cls(
@@ -254,6 +255,7 @@ class ProgressReport:
                 "last_error": None if error is None else Failure.of_json(error),
                 "start_seconds": {StartPart(part): float(seconds) for part, seconds in start_seconds.items()},
                 "ends": ends,
+                "late_rows": int(value.get("lateRows", 0)),
             }
         )
 
@@ -263,4 +265,5 @@ def _camel(name: str) -> str:
     return first + "".join(word.capitalize() for word in rest)
 
 
+_ADDED = ("start_seconds", "ends", "late_rows")
 _WIRE = {name: _camel(name) for name in ProgressReport.__dataclass_fields__}

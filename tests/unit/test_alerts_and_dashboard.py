@@ -171,7 +171,7 @@ def test_a_legend_has_existing_labels_and_distinguishes_pipelines_and_topics(exp
 
 def test_the_dashboard_of_a_pipeline_shows_every_loss_of_its_driver(exported: Exported) -> None:
     text = json.dumps(PIPELINE_DASHBOARD)
-    losses = ("abandoned_records", "expired_records", "malformed_records", "dead_letters")
+    losses = ("abandoned_records", "expired_records", "malformed_records", "dead_letters", "late_rows")
     assert [name for name in losses if f"ackwright_{name}_total" not in text] == []
     assert {f"ackwright_{name}_total" for name in losses} <= set(exported)
     for panel in PIPELINE_DASHBOARD["panels"]:

@@ -136,6 +136,13 @@ class DeliveryStatus(Model):
     dead_letters: Annotated[
         int, About("Malformed records that were written as dead letters since the driver started.")
     ] = 0
+    late_rows: Annotated[
+        int,
+        About(
+            "Rows that the state of a stateful pipeline left out as late since the driver started. With GROUP BY, the "
+            "records of a group count once for each micro-batch and partition."
+        ),
+    ] = 0
     expired_records: Annotated[
         int, About("Offsets that expired before they were read, since the driver started (at-most-once).")
     ] = 0

@@ -164,6 +164,7 @@ def summary(report: ProgressReport) -> str:
         ("abandoned", report.abandoned_records),
         ("malformed", report.malformed_records),
         ("dead letters", report.dead_letters),
+        ("late", report.late_rows),
     ):
         if count:
             parts.append(f"{text} {count:,}")

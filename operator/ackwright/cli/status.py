@@ -28,6 +28,7 @@ _COUNTERS = {
     "abandonedRecords": "abandoned",
     "malformedRecords": "malformed and skipped",
     "deadLetters": "dead letters",
+    "lateRows": "late",
     "expiredRecords": "expired",
 }
 _WIDE = ("topics", "batch", "restarts", "driver", "node")

@@ -149,6 +149,7 @@ def figures(before: DeliveryStatus | None, progress: ProgressReport | None, now:
         abandoned_records=progress.abandoned_records,
         malformed_records=progress.malformed_records,
         dead_letters=progress.dead_letters,
+        late_rows=progress.late_rows,
         expired_records=progress.expired_records,
         observed_at=format_time(now),
     )

@@ -99,6 +99,7 @@ class BatchResult:
     records: int = 0  # rows written, as far as deliver() counts them
     abandoned: int = 0  # offsets
     skipped: tuple[Lane, ...] = ()  # lanes whose range was committed before
+    late: int = 0  # rows that state has left out, as spark_internals.state.Evaluated.late_rows
     read: Counts = field(default_factory=Counts)  # only of pipelines with dead letters
 
 

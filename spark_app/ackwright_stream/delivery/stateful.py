@@ -90,7 +90,7 @@ class Stateful:
         rows = passing_fault_points(_decoded(encoded), starts)
         records = lanes.decide_batch(starts, targets, rows, number, decision.to_json())
         chain.last = decision
-        return BatchResult(targets, records)
+        return BatchResult(targets, records, late=result.late_rows)
 
     def abandon(self, tasks: tuple[Task, ...], error: JobError, lanes: Lanes) -> int:
         """Never: what did not commit is evaluated again."""

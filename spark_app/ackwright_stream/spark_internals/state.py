@@ -19,6 +19,7 @@ from pyspark.sql.streaming import StreamingQuery
 from ackwright_stream.spark_internals.execution import Execution
 
 _STREAMING = "org.apache.spark.sql.execution.streaming"
+_LATE = "numRowsDroppedByWatermark"
 _WRITER = f"{_STREAMING}.operators.stateful.StateStoreWriter"
 
 
@@ -40,6 +41,9 @@ class Evaluated:
     entries: tuple[StateEntry, ...]  # of every task that has succeeded
     operators: tuple[int, ...]  # the numbers of the stateful operators
     watermark_ms: int  # with which the next batch begins, milliseconds since 1970; 0: none
+    # Rows that the operators have left out as late. Aggregation counts the records of a group and task as one row,
+    # because it combines them before it reads the state.
+    late_rows: int
 
 
 def evaluated(query: StreamingQuery, execution: Execution) -> Evaluated:
@@ -64,7 +68,8 @@ def evaluated(query: StreamingQuery, execution: Execution) -> Evaluated:
     ]
     tracker = query._jsq.streamingQuery().watermarkTracker()
     tracker.updateWatermark(plan)
-    return Evaluated(tuple(entries), tuple(numbers), int(tracker.currentWatermark()))
+    late_rows = sum(int(writer.longMetric(_LATE).value()) for writer in writers)
+    return Evaluated(tuple(entries), tuple(numbers), int(tracker.currentWatermark()), late_rows)
 
 
 def _ids(option: Any) -> tuple[str, ...]:

@@ -69,12 +69,16 @@ def test_windows_with_late_records_over_kills(kafka: EmbeddedKafka, tmp_path: Pa
     feed(job, range(60))
     with running(job, tmp_path / "1") as first:
         first.until_position(1, 60, WAIT)
+        assert (progress := first.job.progress()) is not None
+        assert progress.late_rows == 0
         hit = first.arm("evaluated")
         feed(job, [1, 2, 3, 60, 61, *range(62, 82)])  # the first three are late
         first.arrived(hit)
         first.job.kill()
     with running(job, tmp_path / "2") as second:
         second.until_position(1, 85, WAIT)
+        assert (progress := second.job.progress()) is not None
+        assert progress.late_rows == 1, "three records of one window are one row"
         hit = second.arm("batch-end")
         feed(job, [5, 200])
         second.arrived(hit)

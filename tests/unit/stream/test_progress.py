@@ -32,7 +32,7 @@ def progress() -> Progress:
     progress.owns(3, {A: 10, B: 20})
     progress.ends({A: 15, B: 20, Lane("in", 2): 99})
     progress.batch(4, {A: 12}, records=2, seconds=0.25)
-    progress.count(restarts=1, malformed_records=5)
+    progress.count(restarts=1, malformed_records=5, late_rows=6)
     progress.failed(JobError(Reason.BATCH_FAILED, "no luck"))
     return progress
 
@@ -97,6 +97,7 @@ def test_prometheus_text_holds_the_same(address: str) -> None:
     assert value("ackwright_lag") == 3
     assert value("ackwright_records") == 2
     assert value("ackwright_malformed_records") == 5
+    assert value("ackwright_late_rows") == 6
     assert value("ackwright_position", topic="in", partition="1") == 20
     kinds = {name: f.type for name, f in families.items()}
     assert kinds["ackwright_restarts"] == "counter"
