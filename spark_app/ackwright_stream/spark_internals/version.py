@@ -76,7 +76,7 @@ JVM_METHODS: Mapping[str, tuple[str, ...]] = {
         "observedMetrics",
         "toRdd",
     ),
-    "org.apache.spark.sql.execution.SparkPlan": ("children", "collectLeaves", "metrics", "nodeName"),
+    "org.apache.spark.sql.execution.SparkPlan": ("children", "collectLeaves", "longMetric", "metrics", "nodeName"),
     "org.apache.spark.sql.execution.datasources.v2.MicroBatchScanExec": ("inputPartitions",),
     "org.apache.spark.sql.execution.datasources.v2.DataSourceRDDPartition": ("inputPartitions",),
     "org.apache.spark.sql.execution.metric.SQLMetric": ("value",),
