@@ -54,7 +54,7 @@ GOOD = document(NOBODY, "p", "exactly-once", "in", "out")
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (b"a: [1", "not valid YAML at line 1"),
+        (b"a: [1", "pipeline.yaml:1:6: InvalidSpec: not valid YAML: "),
         (b"\xff\xfe", "UTF-16 text"),
         (b"a: \xe4", "not UTF-8 text"),
         (b"", "the file is empty"),
