@@ -5,9 +5,7 @@ See docs/stateful.md#join.
 
 from __future__ import annotations
 
-import os
 import uuid
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,7 +17,6 @@ from ackwright_stream.audit import audit
 from ackwright_stream.reports import Verdict
 from integration.support.joined_pipelines import Event, JoinedPipeline, joined_pipeline
 from integration.support.pipelines import read
-from integration.support.stateful_pipelines import BELIEVES_LOGS
 from sql_texts import JOIN
 from waiting import WAIT
 
@@ -64,32 +61,3 @@ def test_a_join_over_kills_before_and_after_the_commit(pipeline: JoinedPipeline,
     assert producer.flush(30) == 0
     again = audit(spark, pipeline.job)
     assert (again.verdict, again.lost, again.duplicated, again.unexpected) == (Verdict.BROKEN, 0, 1, 0), again
-
-
-@pytest.mark.parametrize("believes", [False, True], ids=["rebuilt", "control"])
-def test_the_state_of_another_evaluation_is_not_joined_with(
-    pipeline: JoinedPipeline, spark: SparkSession, tmp_path: Path, believes: bool
-) -> None:
-    """Control: with Spark's log believed and the base not compared, orders are missing in the state."""
-    if believes:
-        (tmp_path / "sitecustomize.py").write_text(BELIEVES_LOGS)
-        pipeline.environment["PYTHONPATH"] = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
-    pipeline.feed(*orders(0, 2, at=1_000))
-    pipeline.killed_at("evaluated", *orders(2, 1, at=1_000))
-    undecided = pipeline.stored_last()
-    pipeline.feed(*orders(3, 5, at=1_000))  # the same batch has them when it is cut again
-    with pipeline.life() as driver:
-        driver.arrived(driver.arm("batch-end"))
-        driver.job.kill()
-    last = pipeline.last_decision()
-    other = replace(last, state={0: tuple(undecided)})
-    assert set(last.state[0][0]).isdisjoint(undecided[0])
-    (pipeline.state / last.directory / "commits" / str(last.batch)).write_text(other.commit)
-    pipeline.feed(*payments(0, 8, at=1_100))
-    pipeline.drained()
-    report = audit(spark, pipeline.job)
-    if believes:
-        assert (report.verdict, report.lost > 0) == (Verdict.BROKEN, True), report
-    else:
-        assert pipeline.output() == pipeline.pairs()
-        assert report.verdict is Verdict.HELD, report

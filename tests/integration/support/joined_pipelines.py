@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from confluent_kafka import Producer
 
-from ackwright_stream.decisions import Decision
 from ackwright_stream.jobspec import JobSpec, KafkaSink
 from integration.support.pipelines import Running, create_topics, document, job_of, read, running
-from integration.support.stateful_pipelines import DECISIONS, create_decisions
+from integration.support.stateful_pipelines import create_decisions
 from sql_texts import JOIN_COLUMNS
 from waiting import WAIT
 
 # In the order of the ids in a decision.
-STORES = ("left-keyToNumValues", "left-keyWithIndexToValue", "right-keyToNumValues", "right-keyWithIndexToValue")
 STATE_PARTITIONS = 2
 
 
@@ -113,23 +111,6 @@ class JoinedPipeline:
             for o in orders
             if o.order == p.order and o.at <= p.at <= o.at + 3600
         )
-
-    def last_decision(self) -> Decision:
-        """The last decision of the pipeline."""
-        of_pipeline = [r for r in read(self.servers, DECISIONS) if r.key == self.job.group.encode()]
-        return Decision.of_json((of_pipeline[-1].value or b"").decode())
-
-    def stored_last(self) -> Sequence[tuple[str, ...]]:
-        """By partition, the ids of the states with the highest version, in the order of STORES."""
-        newest = []
-        for partition in range(STATE_PARTITIONS):
-            files = [list(self.state.glob(f"*/state/0/{partition}/{store}/*_*.changelog")) for store in STORES]
-            newest.append(tuple(max(of, key=_age).stem.split("_")[1] for of in files))
-        return newest
-
-
-def _age(changelog: Path) -> tuple[int, float]:
-    return int(changelog.stem.split("_")[0]), changelog.stat().st_mtime
 
 
 def _position(progress: Mapping[str, object], topic: str) -> int:

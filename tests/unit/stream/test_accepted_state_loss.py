@@ -24,7 +24,7 @@ def committed(first: int, batch: int | None = 3) -> Mapping[Lane, Position | Non
     return {FIRST: Position(first, "id", 2, "", batch), SECOND: Position(9, "id", 2, "", batch)}
 
 
-def taken(
+def accepting(
     text: str | None, positions: Mapping[Lane, Position | None], accepted: str | None = None
 ) -> tuple[Decision | None, str | None]:
     job: Any = SimpleNamespace(state=STATE, accepted_state_loss=accepted)
@@ -34,7 +34,7 @@ def taken(
 
 def fingerprint(text: str | None, positions: Mapping[Lane, Position | None]) -> str:
     with pytest.raises(JobError) as raised:
-        taken(text, positions)
+        accepting(text, positions)
     assert raised.value.fingerprint is not None
     return raised.value.fingerprint
 
@@ -44,15 +44,15 @@ def test_an_accepted_loss_begins_empty_and_another_one_halts(text: str | None) -
     """Also of a driver that took the pipeline and was killed before it decided a batch: it names a batch everywhere."""
     positions = committed(8)
     loss = fingerprint(text, positions)
-    assert taken(text, positions, loss) == (None, loss)
-    assert taken(text, {**positions, SECOND: Position(9, "id", 5, "", 3)}, loss) == (None, loss)
+    assert accepting(text, positions, loss) == (None, loss)
+    assert accepting(text, {**positions, SECOND: Position(9, "id", 5, "", 3)}, loss) == (None, loss)
     with pytest.raises(JobError):
-        taken(text, committed(9), loss)
+        accepting(text, committed(9), loss)
 
 
 def test_state_that_is_there_is_used_whatever_was_accepted() -> None:
     loss = fingerprint(None, committed(7))
-    assert taken(DECISION.to_json(), committed(7), loss) == (DECISION, None)
+    assert accepting(DECISION.to_json(), committed(7), loss) == (DECISION, None)
 
 
 def test_a_stateless_pipeline_has_no_decision() -> None:
