@@ -149,8 +149,8 @@ def _delete_topics(
 ) -> str | None:
     """Deletes the topics of one cluster. Returns those that are left, and why; None: none.
 
-    Kafka's clients delete by name. A topic that has the name but another id than the pipeline's was created by
-    somebody else, and stays.
+    Kafka's clients delete by name. A topic that has the name, and not the id that the pipeline has recorded, may be
+    somebody else's, and stays.
     """
     if not names:
         return None
@@ -174,7 +174,7 @@ def _delete_topics(
         connections.failed(key, e)
         return f"{', '.join(names)}: {e.message}"
     problems = [f"{', '.join(left)}: the brokers have not completed the deletion"] if left else []
-    problems += [f"{', '.join(others)}: another topic has the name, by its id"] if others else []
+    problems += [f"{', '.join(others)}: the topic's id is not the one that the pipeline has recorded"] if others else []
     return "; ".join(problems) or None
 
 

@@ -100,8 +100,16 @@ class Shape:
     unjudged: str | None  # why its output cannot be computed again; None: it can
 
     @property
+    def aggregates(self) -> bool:
+        return self.step is not None and self.step.kind == "Aggregate"
+
+    @property
     def joins(self) -> bool:
         return self.step is not None and self.step.kind == "Join"
+
+    @property
+    def deduplicates(self) -> bool:
+        return not self.aggregates and not self.joins
 
 
 def shape_of(job: JobSpec, stream: DataFrame) -> Shape:
@@ -157,7 +165,7 @@ def compare(
     output = transform.run_transform(spark, counting, job.transform, job.state)
     if not unjudged and not transform.is_deterministic(output):
         unjudged = [Doubt("the transform is not deterministic (rand(), first(), now() and the like)")]
-    last_of_key = job.state is not None and job.state.output_mode == "update" and _aggregates(shape)
+    last_of_key = job.state is not None and job.state.output_mode == "update" and shape.aggregates
     required = _required(sink.to_sink_columns(output), last_of_key=last_of_key)
     if last_of_key and not unjudged and (key := _shared_key(required.records)) is not None:
         unjudged = [Doubt(f"several groups have the key {key}, so that no record is known to be the last of its group")]
@@ -168,12 +176,12 @@ def compare(
     differs = comparison.lost or comparison.unexpected or comparison.duplicated
     if late:
         comparison = comparison.without_surplus()
-        if not _aggregates(shape) and comparison.lost:
+        if not shape.aggregates and comparison.lost:
             return comparison.not_judged(), more, []
     numbered = history.is_complete and not history.last.accepted_loss
     if last_of_key and numbered and not any(d.topics for d in moment.doubts):
         comparison = _with_number(comparison, history.records)
-    if _deduplicates(shape) and differs and not late:
+    if shape.deduplicates and differs and not late:
         comparison, chosen = _with_candidates(spark, sink, comparison, output=output, doubts=doubts, counted=counted)
         more += chosen
     comparison = replace(
@@ -207,14 +215,6 @@ def _limits(history: History, shape: Shape, doubts: Sequence[Doubt]) -> tuple[li
         f"{first.late_before / 1000:.0f} seconds since 1970, because it is not known which of their records were late"
     )
     return [Doubt(reason)], []
-
-
-def _aggregates(shape: Shape) -> bool:
-    return shape.step is not None and shape.step.kind == "Aggregate"
-
-
-def _deduplicates(shape: Shape) -> bool:
-    return not _aggregates(shape) and not shape.joins
 
 
 def _required(records: DataFrame, *, last_of_key: bool) -> Output:

@@ -196,10 +196,10 @@ def state_lost(cause: str, loss: str | None = None) -> JobError:
 
     loss: loss_of() it; None if its loss cannot be accepted.
     """
-    remedy = REASONS[Reason.STATE_LOST].remedy
     if loss is None:
         return JobError(Reason.STATE_LOST, cause, "use the release of the driver that wrote it")
-    return JobError(Reason.STATE_LOST, cause, f"{remedy} (fingerprint {loss})", fingerprint=loss)
+    remedy = f"{REASONS[Reason.STATE_LOST].remedy} (fingerprint {loss})"
+    return JobError(Reason.STATE_LOST, cause, remedy, fingerprint=loss)
 
 
 def _evaluation(batch: int, problem: str) -> JobError:

@@ -252,20 +252,12 @@ def _memory_metrics(use: MemoryUse | None, labels: Mapping[str, str]) -> Iterato
         gauge = GaugeMetricFamily(f"ackwright_{name}", text, labels=list(labels))
         gauge.add_metric(list(labels.values()), float(value))
         yield gauge
-    families: list[tuple[str, GaugeMetricFamily | CounterMetricFamily]] = [
-        *(
-            (n, GaugeMetricFamily(f"ackwright_executor_{n}", t, labels=[*labels, "executor"]))
-            for n, t in _EXECUTOR_GAUGES.items()
-        ),
-        *(
-            (n, CounterMetricFamily(f"ackwright_executor_{n}", t, labels=[*labels, "executor"]))
-            for n, t in _EXECUTOR_COUNTERS.items()
-        ),
-    ]
-    for name, family in families:
-        for executor in use.executors:
-            family.add_metric([*labels.values(), executor.name], float(getattr(executor, name)))
-        yield family
+    for kind, metrics in ((GaugeMetricFamily, _EXECUTOR_GAUGES), (CounterMetricFamily, _EXECUTOR_COUNTERS)):
+        for name, text in metrics.items():
+            family = kind(f"ackwright_executor_{name}", text, labels=[*labels, "executor"])
+            for executor in use.executors:
+                family.add_metric([*labels.values(), executor.name], float(getattr(executor, name)))
+            yield family
 
 
 OWNER_PATH = "/owner/"

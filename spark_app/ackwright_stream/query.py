@@ -173,7 +173,8 @@ class Query:
         directory = open_directory(self._job, files, identifier, last)
         if last and directory.name == last.directory:
             self._chain = StateChain(directory, identifier, last, last.accepted_loss, self._positions)
-        else:
+        else:  # the state begins empty: the first one, or in place of a state whose loss was accepted
+            # Of a decision that is there, the directory shows the loss; without it, the positions did.
             accepted = self._job.accepted_state_loss if last else self._owned.accepted_loss
             self._chain = StateChain(directory, identifier, None, accepted, self._positions)
         yield f"{state.checkpoint}/{directory.name}"

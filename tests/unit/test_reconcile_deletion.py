@@ -93,7 +93,7 @@ def test_only_the_topic_that_the_pipeline_had_is_deleted(replaced: bool) -> None
     assert is_gone(world)
     assert ("in" in world.kafka.existing) is replaced
     left = dict(world.kubernetes.recorded).get("TopicsNotDeleted", "")
-    assert ("in: another topic has the name" in left) is replaced
+    assert ("in: the topic's id is not the one that the pipeline has recorded" in left) is replaced
 
 
 @pytest.mark.parametrize("after", [False, True])

@@ -1,9 +1,10 @@
-"""What commands share that accept a loss of a halted pipeline: an annotation of the resource, and the wait."""
+"""What commands share that accept why a pipeline has halted: an annotation of the resource, and the wait."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import click
@@ -13,6 +14,58 @@ from ackwright.api.status import Condition, Status, Truth, parse_status
 from ackwright.cli.target import Target
 from ackwright.errors import AckwrightError
 from ackwright_stream.jobspec import ExitCode, Reason
+
+
+@dataclass(frozen=True)
+class Halt:
+    """Why a pipeline halts, if a fingerprint identifies what a person has to accept."""
+
+    reason: Reason  # of Stalled
+    fingerprint: Callable[[Status], str | None]
+    annotation: str  # that accepts it
+    cause: str  # in "has not halted because …"
+    named: str  # what the fingerprint is of, in "has halted because of …"
+    accepted: str  # what is accepted
+    if_right: str  # in "and accept it if …"
+    details: str  # what the status lacks if it has no fingerprint
+    changed: str = ""  # why the fingerprint may be another one by now
+    costs: str | None = None  # printed once it is accepted
+
+    def condition(self, status: Status) -> Condition | None:
+        """The condition that reports it; None: the pipeline has not halted for this reason."""
+        return reported(status, "Stalled", "True", self.reason)
+
+
+def accept_halt(
+    halt: Halt, target: Target, name: str, fingerprint: str | None, *, wait: bool, timeout: float, dry_run: bool
+) -> int:
+    """Accepts why the pipeline has halted, and returns the exit code. timeout: seconds of the wait.
+
+    fingerprint: of what may be accepted; None: whatever halts it. Raises AckwrightError if something else halts it.
+    """
+    resource = target.pipeline(name)
+    status = parse_status(resource.get("status"))
+    condition = halt.condition(status)
+    if condition is None:
+        raise refused(f"{name} has not halted because {halt.cause}; see ackwright status {name}")
+    current = halt.fingerprint(status)
+    if current is None:
+        raise without_details(name, halt.details, condition)
+    if fingerprint not in (None, current):
+        raise refused(
+            f"{name} has halted because of the {halt.named} {current}, and not {fingerprint}{halt.changed}; "
+            f"read the message of ackwright status {name}, and accept {current} if {halt.if_right}"
+        )
+    what = f"the {halt.accepted} with fingerprint {current}"
+    if resource["metadata"].get("annotations", {}).get(halt.annotation) == current:
+        click.echo(f"{what} is already accepted", err=True)
+    else:
+        accept(target, name, halt.annotation, current, what, dry_run=dry_run)
+        if halt.costs:
+            click.echo(halt.costs, err=True)
+    if dry_run or not wait:
+        return ExitCode.OK
+    return await_resumed(target, name, halt.condition, timeout)
 
 
 def reported(status: Status, kind: str, truth: Truth, reason: Reason) -> Condition | None:

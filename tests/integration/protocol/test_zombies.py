@@ -24,6 +24,11 @@ from integration.support.pipelines import (
     read,
     running,
 )
+from integration.support.zombies import (
+    AT_MOST_ONCE_POINTS,
+    assert_zombie_driver_does_not_advance,
+    assert_zombie_tasks_claim_nothing,
+)
 from waiting import wait_until
 
 # Where a task is stopped, and how it may end when it continues after a younger driver has taken over.
@@ -62,45 +67,17 @@ def test_zombie_task_at_every_step_is_fenced_exactly_once(kafka: EmbeddedKafka, 
 
 
 def test_zombie_task_at_every_step_claims_nothing_at_most_once(kafka: EmbeddedKafka, tmp_path: Path) -> None:
-    """A task may still write, once, what it had claimed before it was overtaken; nothing else."""
-    points = ("task-start", "after-init", "after-read", "before-commit", "claimed")
     with (
-        lane_pipeline(kafka.bootstrap_servers, tmp_path, "at-most-once", partitions=len(points)) as pipeline,
+        lane_pipeline(kafka.bootstrap_servers, tmp_path, "at-most-once", len(AT_MOST_ONCE_POINTS)) as pipeline,
         watched(pipeline) as watcher,
     ):
-        driver = pipeline.run_driver(until=100)
-        zombies = [pipeline.task(lane, 100, 200, driver, {point: "hang"}) for lane, point in enumerate(points)]
-        for zombie, point in zip(zombies, points, strict=True):
-            zombie.arrived(point)
-            zombie.signal(signal.SIGSTOP)
-            zombie.release(point)
-        pipeline.run_driver()
-        for zombie in zombies:
-            zombie.signal(signal.SIGCONT)
-        results = [zombie.result() for zombie in zombies]
-        assert [t.error is None for t in results] == [False, False, False, False, True], results
-
-        def verdict() -> Verdict:
-            return judge(read(pipeline.bootstrap, pipeline.sink), pipeline.partitions, pipeline.count)
-
-        wait_until(lambda: verdict().lost == 0, "what was sent without waiting has arrived", 30)
-        assert (verdict().duplicated, verdict().unexpected) == (0, 0)
+        assert_zombie_tasks_claim_nothing(pipeline)
         assert watcher.backwards == []
 
 
 def test_zombie_driver_does_not_advance_at_least_once(kafka: EmbeddedKafka, tmp_path: Path) -> None:
     with lane_pipeline(kafka.bootstrap_servers, tmp_path, "at-least-once") as pipeline, watched(pipeline) as watcher:
-        pipeline.run_driver(until=100)
-        zombie = pipeline.drive(200, {"before-advance": "hang"})
-        zombie.arrived("before-advance")
-        zombie.signal(signal.SIGSTOP)
-        zombie.release("before-advance")
-        pipeline.run_driver()
-        zombie.signal(signal.SIGCONT)
-        assert zombie.result().error == "Superseded"
-        verdict = judge(read(pipeline.bootstrap, pipeline.sink), pipeline.partitions, pipeline.count)
-        assert (verdict.lost, verdict.duplicated, verdict.unexpected) == (0, 200, 0)
-        assert set(pipeline.positions().values()) == {300}
+        assert_zombie_driver_does_not_advance(pipeline)
         assert watcher.backwards == []
 
 
