@@ -48,21 +48,21 @@ def member(servers: str, group: str, topic: str, **settings: str) -> Iterator[No
     ids=["dynamic", "static", "driver", "new-protocol"],
 )
 def test_every_kind_of_member_is_reported(
-    kafka: EmbeddedKafka, admin: AdminClient, topic: NewTopicName, settings: dict[str, str], expected: OtherMembers
+    kafka: EmbeddedKafka, topic: NewTopicName, settings: dict[str, str], expected: OtherMembers
 ) -> None:
     group = new_group()
-    assert other_members(admin, group, INSTANCE_ID, 30) == NOBODY
+    asking = Kafka(Cluster(kafka.bootstrap_servers))
+    assert asking.other_members(group, INSTANCE_ID) == NOBODY
     with member(kafka.bootstrap_servers, group, topic(), **settings):
-        assert other_members(admin, group, INSTANCE_ID, 30) == expected
+        assert asking.other_members(group, INSTANCE_ID) == expected
 
 
-def test_members_of_the_new_protocol_that_have_left_do_not_count(
-    kafka: EmbeddedKafka, admin: AdminClient, topic: NewTopicName
-) -> None:
+def test_members_of_the_new_protocol_that_have_left_do_not_count(kafka: EmbeddedKafka, topic: NewTopicName) -> None:
     group = new_group()
+    asking = Kafka(Cluster(kafka.bootstrap_servers))
     with member(kafka.bootstrap_servers, group, topic(), group_protocol="consumer"):
         pass
-    wait_until(lambda: other_members(admin, group, INSTANCE_ID, 30) == NOBODY, "the group is empty", 30)
+    wait_until(lambda: asking.other_members(group, INSTANCE_ID) == NOBODY, "the group is empty", 30)
 
 
 def test_asking_survives_the_loss_of_the_groups_coordinator(fragile_kafka: EmbeddedKafka) -> None:
