@@ -277,6 +277,15 @@ _SPARK: Settings = (
         "10000",
         "each lane keeps its consumer; with more than 64 lanes Spark by default closes and opens some in each batch",
     ),
+    *(
+        Setting(f"spark.kafka.consumer.{name}", value, "what a failed query has read leaves the memory")
+        for name, value in (
+            ("cache.timeout", "1m"),
+            ("cache.evictorThreadRunInterval", "15s"),
+            ("fetchedData.cache.timeout", "1m"),
+            ("fetchedData.cache.evictorThreadRunInterval", "15s"),
+        )
+    ),
     Setting("spark.python.worker.reuse", "true", "a Python worker keeps its producers ready between batches"),
     Setting(
         "spark.python.daemon.module",
