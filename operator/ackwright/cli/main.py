@@ -14,7 +14,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from ackwright.cli.examples import epilog
-from ackwright.cli.failures import INTERRUPTED, Error, Failures, emit_errors, errors_of, print_errors
+from ackwright.cli.failures import INTERRUPTED, Error, Failures, colors, emit_errors, errors_of, print_errors
 from ackwright.errors import AckwrightError
 from ackwright_stream.reasons import ExitCode, Reason
 
@@ -153,6 +153,7 @@ def invoke(arguments: Sequence[str] | None = None) -> int:
             prog_name="ackwright",
             standalone_mode=False,
             obj=failures,
+            color=colors(),
         )
         sys.stdout.flush()
         return int(result) if isinstance(result, int) else ExitCode.OK
