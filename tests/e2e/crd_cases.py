@@ -101,8 +101,7 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
     "dead letters of delta without a topic": (
         {**_OF_SOURCE, **delta()},
         "spec.source.onMalformed",
-        "declare sink.kafka.deadLetter or sink.postgres.deadLetter or sink.delta.deadLetter or "
-        "sink.iceberg.deadLetter or sink.files.deadLetter, or use skip",
+        "needs the deadLetter of the sink, which says where malformed records go",
     ),
     **{
         f"dead letters of {name} in the source": (

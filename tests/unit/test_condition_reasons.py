@@ -102,6 +102,23 @@ def test_no_reason_lacks_an_entry_and_no_entry_is_stale() -> None:
     assert len(REASONS) == len(ALL) == len(set(ALL))
 
 
+def named_in_troubleshooting(page: str) -> set[str]:
+    """The reasons in the first cells of the tables."""
+    return {
+        name
+        for row in re.findall(r"^\| ([^|]+) \|", page, re.MULTILINE)
+        for name in re.findall(r"`(?:[^`]*: )?([A-Z]\w+)`", row)
+    }
+
+
+def test_troubleshooting_has_every_failure() -> None:
+    """Each failure of a job or a command, and each reason for which a pipeline stops or its guarantee does not hold."""
+    harmful = [r for r in ConditionReason if (c := consequences(r)).stalls or c.unavailable or c.severity]
+    named = named_in_troubleshooting((ROOT / "docs" / "troubleshooting.md").read_text())
+    assert {*Reason, *harmful} - named == set()
+    assert named - set(ALL) == set()
+
+
 def test_each_has_cause_remedy_and_command() -> None:
     for names, *cells in REASON_ROWS:
         assert all(cell.strip() for cell in cells), names

@@ -148,8 +148,21 @@ def _remedy(error: yaml.MarkedYAMLError, text: str) -> str:
         return "render the template first, for instance with helm template, and name its output"
     if "\t" in line[: len(line) - len(line.lstrip())]:
         return "indent with spaces: YAML allows no tabs there"
-    if error.problem and "mapping values are not allowed" in error.problem:
+    problem, start = error.problem or "", error.context_mark.line + 1 if error.context_mark else 0
+    if "mapping values are not allowed" in problem:
         return "align the fields of one level, or put a value that contains ': ' in quotes"
+    if problem.startswith("expected <block end>"):
+        if "<scalar>" in problem:
+            return "put quotes around the complete value"
+        return "align this line with the other lines of its level"
+    if problem.startswith("expected ','"):
+        return f"close the bracket of line {start}, or add the comma"
+    if "unexpected end of stream" in problem and start:
+        return f"close the quote of line {start}"
+    if "cannot start any token" in problem:
+        return "put the value in quotes"
+    if "unknown escape character" in problem:
+        return "use single quotes, in which a backslash has no meaning"
     return "correct the syntax"
 
 

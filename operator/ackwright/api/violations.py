@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from ackwright.errors import Violation
@@ -92,7 +92,7 @@ def translate(model: type[BaseModel], errors: Sequence[ErrorDetails]) -> tuple[V
     placed = [(_location(error), error) for error in errors]
     consequences = {("too_short", at[:-1]) for at, _ in placed if at}
     for at, error in placed:
-        if error["type"] == "extra_forbidden" and (nearest := _nearest(str(at[-1]), _names(model, at[:-1]))):
+        if error["type"] == "extra_forbidden" and (nearest := _nearest(str(at[-1]), _names(_model_at(model, at[:-1])))):
             consequences.add(("missing", (*at[:-1], nearest)))
     return tuple(_violation(model, at, error) for at, error in placed if (error["type"], at) not in consequences)
 
@@ -109,7 +109,9 @@ def _violation(model: type[BaseModel], at: Location, error: ErrorDetails) -> Vio
     if kind == "extra_forbidden":
         return _unknown(model, at, error["input"])
     problem, remedy = _explain(kind, error, context)
-    if kind in _MAPPING and (names := _names(model, at)):
+    if kind == "string_type":
+        remedy = _remedy_of_text(model, at, error["input"]) or remedy
+    if kind in _MAPPING and (names := _names(_model_at(model, at))):
         remedy += f": {', '.join(names)}"
     if kind in _MAPPING and _SENSITIVE.search(field):  # spec.kafka.auth: a password
         return Problem.without_value(field, problem, remedy)
@@ -123,9 +125,6 @@ _PLAIN: Mapping[str, tuple[str, str]] = {
     ),
     "bool_type": ("must be true or false", "write true or false, without quotes"),
     **dict.fromkeys(_MAPPING, ("must be a mapping of fields", "write the fields below it, indented")),
-    **dict.fromkeys(
-        ("tuple_type", "list_type"), ("must be a list", "write [a, b], or one entry for each line after '- '")
-    ),
     "too_short": ("must have at least one entry", "add one"),
 }
 
@@ -143,6 +142,9 @@ def _explain(kind: str, error: ErrorDetails, context: Mapping[str, Any]) -> tupl
         case "string_type":
             scalar = isinstance(value, bool | int | float)
             return "must be text", f'put it in quotes: "{_yaml(value)}"' if scalar else "write text"
+        case "tuple_type" | "list_type":
+            entries = value if isinstance(value, str) and 0 < len(value) <= _SHORT.maxstring else "a, b"
+            return "must be a list", f"write [{entries}], or one entry for each line after '- '"
         case "string_too_long":
             return f"must have at most {context['max_length']} characters", "shorten it"
         case "too_long":
@@ -153,6 +155,19 @@ def _explain(kind: str, error: ErrorDetails, context: Mapping[str, Any]) -> tupl
             return f"must be at most {context['le']}", f"write {context['le']} or less"
         case _:
             return error["msg"], "correct it"
+
+
+def _remedy_of_text(model: type[BaseModel], at: Location, value: object) -> str:
+    """The remedy if the field refuses the value also as text, such as interval: "1"; otherwise empty."""
+    parent = _model_at(model, at[:-1])
+    if parent is None or not isinstance(value, int | float):
+        return ""
+    try:
+        parent.model_validate({at[-1]: _yaml(value)})
+    except ValidationError as e:
+        errors = (error for error in e.errors(include_url=False) if error["loc"] == at[-1:])
+        return next((_explain(error["type"], error, error.get("ctx", {}))[1] for error in errors), "")
+    return ""
 
 
 def _choice(value: object, choices: Sequence[str]) -> tuple[str, str]:
@@ -173,8 +188,8 @@ def _unknown(model: type[BaseModel], at: Location, value: object) -> Violation:
     if name in _REFUSED:
         problem, remedy = _REFUSED[name]
     else:
-        known = _names(model, parent)
-        elsewhere = [path for path, names in _tree(model) if name in names]
+        known = _names(_model_at(model, parent))
+        elsewhere = [path for path, below in _tree(model) if name in _names(below)]
         nearest = _nearest(name, known)
         problem = "unknown field"
         if nearest:
@@ -203,15 +218,20 @@ def models_in(annotation: object) -> Iterator[type[BaseModel]]:
         yield from models_in(inner)
 
 
-def _tree(model: type[BaseModel], path: str = "") -> Iterator[tuple[str, list[str]]]:
-    """Every model of the resource: the path at which it stands, and the names of its fields in YAML spelling."""
-    yield path, [field.alias or name for name, field in model.model_fields.items()]
+def _tree(model: type[BaseModel], path: str = "") -> Iterator[tuple[str, type[BaseModel]]]:
+    """Every model of the resource, with the path at which it stands."""
+    yield path, model
     for name, field in model.model_fields.items():
         for inner in models_in(field.annotation):
             listed = "[]" if "tuple" in str(field.annotation) else ""
             yield from _tree(inner, f"{path}.{field.alias or name}{listed}".lstrip("."))
 
 
-def _names(model: type[BaseModel], at: Location) -> list[str]:
+def _model_at(model: type[BaseModel], at: Location) -> type[BaseModel] | None:
     path = re.sub(r"\[\d+\]", "[]", path_of(at))
-    return next((names for place, names in _tree(model) if place == path), [])
+    return next((below for place, below in _tree(model) if place == path), None)
+
+
+def _names(model: type[BaseModel] | None) -> list[str]:
+    """The names of a model's fields in YAML spelling."""
+    return [field.alias or name for name, field in model.model_fields.items()] if model else []

@@ -19,7 +19,7 @@ from ackwright.cli.audit import audited
 from ackwright.cli.demo_output import COLUMNS, Screen, print_table, row
 from ackwright.cli.foreground import Interrupts, working_directory
 from ackwright.cli.local_console import console_option, served
-from ackwright.cli.output import console
+from ackwright.cli.output import console, remember_output
 from ackwright.clients.kafka import Kafka as KafkaClient
 from ackwright.console.activity import Activity
 from ackwright.local.demo import flights, pipelines, results
@@ -136,7 +136,8 @@ def _empty_directory(_context: click.Context, _parameter: click.Parameter, value
     type=click.Choice(["text", "json"]),
     default="text",
     show_default=True,
-    help="The format of the result.",
+    help="The format of the result, also of errors.",
+    callback=remember_output,
 )
 @click.option("--keep", is_flag=True, help="Keep the temporary directory afterwards.")
 @console_option

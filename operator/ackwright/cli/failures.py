@@ -25,7 +25,8 @@ class Failures:
 
     verbose: bool = False  # print stack traces; set by -v before or after the command
     exit_code: int = ExitCode.FAILED  # of a failure that has no specific exit code
-    output: str = "table"  # set by -o; with json or yaml failures are a document on stdout, too
+    # Set by -o; with json or yaml failures are a document on stdout, too, with lines one object on one line.
+    output: str = "table"
 
 
 def reserve_exit_code_one() -> None:
@@ -61,15 +62,20 @@ def print_errors(errors: Sequence[Error], label: str | None = None) -> None:
         # A message about the file as a whole begins with its name, which the place has already.
         message = str(error["message"]).removeprefix(f"{error['file']}: " if place else "")
         line = f"{click.style(place, bold=True) if place else ''}{reason}: {message}"
-        # click leaves styles out where stderr is no terminal. None: it decides.
-        color = False if os.environ.get("NO_COLOR") else None  # https://no-color.org
-        click.echo(line.encode(errors="backslashreplace").decode(), err=True, color=color)
+        click.echo(line.encode(errors="backslashreplace").decode(), err=True, color=colors())
+
+
+def colors() -> bool | None:
+    """False if the user has switched colours off; None: only for a terminal. https://no-color.org"""
+    return False if os.environ.get("NO_COLOR") else None
 
 
 def emit_errors(errors: Sequence[Error], output: str) -> None:
-    """Prints errors on stdout as JSON or YAML: {"errors": [...]}."""
+    """Prints errors on stdout as JSON or YAML: {"errors": [...]}. lines: as an event, like those of `run`."""
     document = {"errors": [dict(e) for e in errors]}
-    if output == "json":
+    if output == "lines":
+        click.echo(json.dumps({"event": "errors", **document}, ensure_ascii=True))
+    elif output == "json":
         click.echo(json.dumps(document, indent=2, ensure_ascii=True))
     else:
         import yaml

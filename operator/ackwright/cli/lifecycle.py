@@ -58,7 +58,7 @@ def resume(*, name: str, target: Callable[[], Target], wait: bool, timeout: int,
 @click.command()
 @name_argument()
 @target_options
-@click.option("--follow/--no-follow", default=False, help="Keep printing new lines.")
+@click.option("-f", "--follow/--no-follow", default=False, help="Keep printing new lines.")
 @click.option("--tail", type=click.IntRange(0), default=100, show_default=True, help="Lines from the end.")
 @click.option("--previous", is_flag=True, help="The log of the driver that ran before in the same pod.")
 def logs(*, name: str, target: Callable[[], Target], follow: bool, tail: int, previous: bool) -> int:

@@ -43,7 +43,13 @@ def file_option(command: F) -> F:
 
 def remember_output(context: click.Context, _parameter: click.Parameter, value: str) -> str:
     """Lets failures be reported in the same format."""
-    context.find_root().ensure_object(Failures).output = "table" if value == "wide" else value
+    context.find_root().ensure_object(Failures).output = "table" if value in {"wide", "text"} else value
+    return value
+
+
+def remember_lines(context: click.Context, parameter: click.Parameter, value: str) -> str:
+    """Lets failures be reported in the same format, if json is one object per line."""
+    remember_output(context, parameter, "lines" if value == "json" else value)
     return value
 
 

@@ -25,7 +25,7 @@ from ackwright.cli.brokers import brokers_option, sink_brokers_option, with_boot
 from ackwright.cli.failures import INTERRUPTED, print_errors, warnings_of
 from ackwright.cli.foreground import Interrupts, working_directory
 from ackwright.cli.local_console import ConsoleDisplay, console_option, served
-from ackwright.cli.output import file_option
+from ackwright.cli.output import file_option, remember_lines
 from ackwright.cli.run_output import Display, display
 from ackwright.cli.waiting import waiting
 from ackwright.clients.kafka import Kafka as KafkaClient
@@ -78,7 +78,8 @@ _TERMINATED, _KILLED = 128 + signal.SIGTERM, 128 + signal.SIGKILL
     type=click.Choice(["text", "json"]),
     default="text",
     show_default=True,
-    help="json: one object per line.",
+    help="json: one object per line, also errors.",
+    callback=remember_lines,
 )
 @click.option(
     "--accept-positions",

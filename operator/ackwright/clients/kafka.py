@@ -45,6 +45,8 @@ _REFUSED = frozenset(
     }
 )
 
+_NOT_CONNECTED = frozenset({KafkaError._TRANSPORT, KafkaError._RESOLVE})  # refused, no such host, TLS on one side only
+
 
 def client_settings(cluster: Cluster) -> dict[str, Any]:
     """librdkafka settings of a client of the cluster, with the credentials that its files hold now.
@@ -68,6 +70,7 @@ class Kafka:
         self.address = cluster.bootstrap_servers
         self._call_timeout, self._writing = timeout, writing
         self._events: deque[KafkaError] = deque(maxlen=64)
+        self._has_answered = False
         self._settings = client_settings(cluster)
         try:
             self._admin = AdminClient({**self._settings, "error_cb": self._events.append})
@@ -96,7 +99,9 @@ class Kafka:
         while True:
             try:
                 answer = self._admin.describe_cluster(request_timeout=min(1.0, self._timeout))
-                return {node.id: node.rack or None for node in answer.result(self._timeout).nodes}
+                racks = {node.id: node.rack or None for node in answer.result(self._timeout).nodes}
+                self._has_answered = True
+                return racks
             except TimeoutError as e:
                 raise AckwrightError(
                     Reason.BROKERS_UNREACHABLE, f"{self.address} does not answer", "check that the brokers are up"
@@ -322,6 +327,10 @@ class Kafka:
         if code in kafka_errors.UNREACHABLE:
             error = next((event for event in self._events if event.code() in kafka_errors.UNAUTHENTICATED), error)
             code = error.code()
+        if code in kafka_errors.UNREACHABLE and not self._has_answered:
+            # The call has only timed out. Events of a connection that has answered before may be outdated.
+            refusals = [event for event in self._events if event.code() in _NOT_CONNECTED]
+            error = min(refusals, key=_short, default=error)  # the same one each time, for conditions
         reason, remedy = _meaning(code)
         remedy = remedy.format(principal="the principal", permission=permission)
         return AckwrightError(reason, f"{action} failed: {_short(error)}", remedy)

@@ -124,7 +124,8 @@ def _dead_letters(sinks: type[SinkSpec]) -> Iterator[Validation[DeliveryPipeline
     def undeclared(pipeline: DeliveryPipeline) -> Iterator[Broken]:
         sink, chosen = pipeline.spec.sink.declared_if_valid, pipeline.spec.source.on_malformed
         if chosen == "deadLetter" and (sink is None or sink.dead_letters() is None):
-            yield Broken("spec.source.onMalformed", chosen)
+            possible = [name for name in names if isinstance(sink, sinks.kinds()[name])] or names
+            yield Broken("spec.source.onMalformed", chosen, remedy=remedy(possible))
 
     def unused(pipeline: DeliveryPipeline) -> Iterator[Broken]:
         sink, chosen = pipeline.spec.sink.declared_if_valid, pipeline.spec.source.on_malformed
@@ -136,10 +137,13 @@ def _dead_letters(sinks: type[SinkSpec]) -> Iterator[Validation[DeliveryPipeline
         if source.on_malformed == "deadLetter" and source.format not in formats:
             yield Broken("spec.source.onMalformed", source.on_malformed, f": the format is {source.format}")
 
+    def remedy(possible: Sequence[str]) -> str:
+        return f"declare {' or '.join(f'sink.{name}.deadLetter' for name in possible)}, or use skip"
+
     # A sink without dead letters may be declared: then the field that the remedy names does not exist there.
     yield Validation(
         "needs the deadLetter of the sink, which says where malformed records go",
-        f"declare {' or '.join(f'sink.{name}.deadLetter' for name in names)}, or use skip",
+        remedy(names),
         reads,
         undeclared,
         cel=(Cel(f"self.source.onMalformed != 'deadLetter' || {declared}", on="spec", at=at),),

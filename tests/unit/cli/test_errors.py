@@ -72,6 +72,11 @@ def test_the_sql_is_judged_beside_other_errors_that_do_not_concern_it(
         (["plan", "-o", "json"], "Missing option '-f' / '--file'."),
         (["plan", "-o", "json", "-f", "nowhere"], "nowhere: there is no such file; check the path after -f"),
         (["audit", "-o", "json", "-f", "nowhere"], "nowhere: there is no such file; check the path after -f"),
+        (["run", "-o", "json", "-f", "nowhere"], "nowhere: there is no such file; check the path after -f"),
+        (
+            ["demo", "-o", "json", "--pipeline", "counts", "--guarantee", "at-most-once"],
+            "--pipeline counts delivers exactly-once into Kafka; omit --sink and --guarantee",
+        ),
     ],
 )
 def test_every_error_is_json_if_that_is_the_output(
@@ -80,6 +85,12 @@ def test_every_error_is_json_if_that_is_the_output(
     assert main.invoke(arguments) == ExitCode.INVALID
     [error] = json.loads(capsys.readouterr().out)["errors"]
     assert error["message"] == message
+
+
+def test_errors_of_a_run_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.invoke(["run", "-o", "json", "-f", "nowhere"]) == ExitCode.INVALID
+    (line,) = capsys.readouterr().out.splitlines()
+    assert json.loads(line)["event"] == "errors"
 
 
 def test_errors_of_yamls_syntax_have_line_and_column(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -174,6 +185,16 @@ def test_errors_have_colours_on_a_terminal_unless_the_user_wants_none(
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     assert main.invoke(["plan", "-f", "nowhere"]) == ExitCode.INVALID
     assert ("\x1b[" in capsys.readouterr().err) is styled
+
+
+@pytest.mark.parametrize(("no_color", "styled"), [("", True), ("1", False)])
+def test_output_has_colours_on_a_terminal_unless_the_user_wants_none(
+    no_color: str, styled: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NO_COLOR", no_color)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert main.invoke(["plan", "-f", str(EXAMPLE)]) == ExitCode.OK
+    assert ("\x1b[" in capsys.readouterr().out) is styled
 
 
 def test_the_plan_begins_with_the_summary(capsys: pytest.CaptureFixture[str]) -> None:

@@ -97,6 +97,13 @@ def test_refused(source: dict[str, Any], sink: dict[str, Any], field: str, probl
     assert [(f, problem in text) for f, text in problems(described)] == [(field, True)]
 
 
+def test_the_remedy_names_the_sink_that_is_declared() -> None:
+    pipeline, _ = examine(document({}, postgres=POSTGRES))
+    assert pipeline is not None
+    (violation,) = check(pipeline)
+    assert violation.remedy == "declare sink.postgres.deadLetter, or use skip"
+
+
 @pytest.mark.parametrize("name", OUTSIDE)
 @pytest.mark.parametrize(
     ("topic", "problem"),

@@ -36,6 +36,22 @@ def test_a_known_cause_is_passed_on_unchanged() -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[USER_RAISED_EXCEPTION] MalformedRecord: begins: x SQLSTATE: P0001", "begins: x"),
+        ("[USER_RAISED_EXCEPTION] MalformedRecord: begins: x SQLSTATE: P0001'", "begins: x"),
+        (
+            "[USER_RAISED_EXCEPTION] MalformedRecord: begins: SQLSTATE: 00000 SQLSTATE: P0001",
+            "begins: SQLSTATE: 00000",
+        ),
+        ("[DIVIDE_BY_ZERO] Division by zero. SQLSTATE: 22012", "Division by zero. (DIVIDE_BY_ZERO)"),
+    ],
+)
+def test_the_message_ends_without_sparks_class_of_the_error(text: str, message: str) -> None:
+    assert cause(Exception(f"{STREAM}{text}")).message == message
+
+
+@pytest.mark.parametrize(
     ("text", "reason", "message"),
     [
         (RAISED, Reason.BATCH_FAILED, "failed: RuntimeError: the service is away"),
