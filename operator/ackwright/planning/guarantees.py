@@ -281,7 +281,7 @@ _SPARK: Settings = (
         Setting(f"spark.kafka.consumer.{name}", value, "what a failed query has read leaves the memory")
         for name, value in (
             ("cache.timeout", "1m"),
-            ("cache.evictorThreadRunInterval", "15s"),
+            ("cache.evictorThreadRunInterval", "1s"),  # each run closes at most ten consumers
             ("fetchedData.cache.timeout", "1m"),
             ("fetchedData.cache.evictorThreadRunInterval", "15s"),
         )
