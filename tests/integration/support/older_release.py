@@ -16,8 +16,8 @@ from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import JobSpec, KafkaSink, Reason
 from ackwright_stream.positions import Lane
 from ackwright_stream.sinks.kafka import offsets
+from waiting import ANSWER
 
-SECONDS = 30
 _METADATA = re.compile(r"^ackwright/1 topic=(?P<topic>\S*) driver=(?P<driver>\d+)$")
 
 
@@ -31,11 +31,11 @@ class OldTask:
         self._producer = Producer({"bootstrap.servers": job.cluster.bootstrap_servers, "transactional.id": name})
 
     def init(self) -> None:
-        self._producer.init_transactions(SECONDS)
+        self._producer.init_transactions(ANSWER)
 
     def read(self) -> tuple[int, int]:
         """The position and the number of the driver that committed it; offset 0 and number 0 if there is none."""
-        (committed,) = offsets.read_committed(positions_consumer(self._job), [self._lane], SECONDS)
+        (committed,) = offsets.read_committed(positions_consumer(self._job), [self._lane], ANSWER)
         metadata = _METADATA.match(committed.metadata or "")
         if metadata and metadata["topic"] != self._topic_id:
             raise JobError(Reason.TOPIC_REPLACED, f"{metadata['topic']} is not {self._topic_id}")
@@ -54,7 +54,7 @@ class OldTask:
         target = TopicPartition(self._lane.topic, self._lane.partition, until, metadata)
         try:
             self._producer.begin_transaction()
-            self._producer.send_offsets_to_transaction([target], group, SECONDS)
+            self._producer.send_offsets_to_transaction([target], group, ANSWER)
         except KafkaException as e:
             raise translate(e.args[0], "the offsets of an old task") from e
 
@@ -62,13 +62,13 @@ class OldTask:
         """Writes a row; returns when it is in the log or refused."""
         try:
             self._producer.produce(str(self._job.sink_of(KafkaSink).topic), value, b"k")
-            self._producer.flush(SECONDS)
+            self._producer.flush(ANSWER)
         except KafkaException as e:
             raise translate(e.args[0], "the row of an old task") from e
 
     def commit(self) -> None:
         try:
-            self._producer.commit_transaction(SECONDS)
+            self._producer.commit_transaction(ANSWER)
         except KafkaException as e:
             raise translate(e.args[0], "the commit of an old task") from e
 
@@ -81,7 +81,7 @@ class OldDriver:
         self._job, self._topic_id = job, topic_id
         name = job.sink_of(KafkaSink).positions.driver_transactional_id
         own = {"bootstrap.servers": job.cluster.bootstrap_servers, "transactional.id": name}
-        Producer(own).init_transactions(SECONDS)
+        Producer(own).init_transactions(ANSWER)
         tasks = [OldTask(job, lane, topic_id, 0) for lane in lanes]
         for task in tasks:
             task.init()
