@@ -1,16 +1,13 @@
 """The membership of the driver in its consumer group, on real brokers: the fence between drivers.
 
-docs/protocol.md#rule-1 and #rule-8. The last part is an upgrade from a release that fenced each lane by a separate
-transactional.id and had no membership.
+docs/protocol.md#rule-1 and #rule-8. Drivers of releases without a membership: test_older_release.py.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -20,17 +17,13 @@ from ackwright_stream.connection import positions_consumer
 from ackwright_stream.delivery.exactly_once import process_and_advance
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import KafkaSink, Reason
-from ackwright_stream.lanes import Lanes, Outcome
+from ackwright_stream.lanes import Outcome
 from ackwright_stream.ownership import Ownership
 from ackwright_stream.positions import Lane, Position, Range
 from ackwright_stream.sinks.base import Membership
-from ackwright_stream.sinks.kafka import lane_ids
-from ackwright_stream.sinks.kafka.lane_records import record_key
 from ackwright_stream.sinks.kafka.membership import Member
 from integration.support.members import delete_group, describe, end_membership, join
-from integration.support.older_release import OldDriver, OldTask
-from integration.support.pipelines import LANES, assert_nothing_hangs
-from integration.support.produce import produce_pairs
+from integration.support.pipelines import assert_nothing_hangs
 from integration.support.rules import (
     NewPipe,
     Pipe,
@@ -259,121 +252,3 @@ def test_a_driver_notices_within_seconds_that_another_program_has_joined(pipe: N
     assert reason_of(lambda: owned.lanes.advance(0, [Range(p.lane(), 0, 3)])) is Reason.POSITION_CONFLICT
     other.close()
     assert p.take(owned.driver).lanes.advance(0, [Range(p.lane(), 0, 3)])[0] is Outcome.DONE
-
-
-# ------------------------------------------------ a driver of an earlier release
-
-
-def old_driver(p: Pipe) -> OldDriver:
-    return OldDriver(p.job, [p.lane(0), p.lane(1)], p.ids()[p.source])
-
-
-def steps_of(task: OldTask) -> list[Callable[[], None]]:
-    """The steps of an old task that delivers the first five offsets of its lane."""
-    return [task.init, lambda: task.decide(0), lambda: task.send_offsets(5), lambda: task.write(b"old"), task.commit]
-
-
-def run(steps: list[Callable[[], None]]) -> None:
-    for step in steps:
-        step()
-
-
-# What ends an old task, by the number of its steps before the takeover.
-OLD_ENDS = {
-    0: Reason.TOPIC_REPLACED,  # it reads the slots as a part of the topic's id
-    1: Reason.TOPIC_REPLACED,
-    2: Reason.POSITION_CONFLICT,  # its transactional.id is fenced
-    3: Reason.POSITION_CONFLICT,
-    4: Reason.POSITION_CONFLICT,
-}
-
-
-@pytest.mark.parametrize("before", OLD_ENDS)
-def test_a_task_of_an_earlier_release_cannot_commit_after_the_takeover(pipe: NewPipe, before: int) -> None:
-    p = pipe()
-    steps = steps_of(old_driver(p).task(p.lane()))
-    run(steps[:before])
-    owned = p.take()
-    assert owned.positions == {p.lane(0): 0, p.lane(1): 0}
-    assert reason_of(lambda: run(steps[before:])) is OLD_ENDS[before]
-    work = p.work(owned, Range(p.lane(), 0, 5))
-    assert process_and_advance(work, work.task, rows(b"new")) == (Outcome.DONE, 1)
-    assert (p.positions(), p.written()) == ({0: 5, 1: 0}, [b"new"])
-    assert_nothing_hangs(p.servers, p.sink)
-
-
-def test_what_an_earlier_release_has_committed_is_not_delivered_again(pipe: NewPipe) -> None:
-    p = pipe()
-    old = old_driver(p)
-    run(steps_of(old.task(p.lane())))
-    owned = p.take()
-    assert owned.driver > old.number
-    assert owned.positions == {p.lane(0): 5, p.lane(1): 0}
-    assert p.written() == [b"old"]
-
-
-@pytest.mark.parametrize("starts", [False, True])
-def test_a_task_of_an_earlier_release_that_begins_during_the_takeover_ends(
-    pipe: NewPipe, monkeypatch: pytest.MonkeyPatch, *, starts: bool
-) -> None:
-    """After the new driver has taken the lane by its transactional.id, and before it settles.
-
-    starts: its driver starts then as well; the group was empty when it checked that. Variants
-    member-upgrade-settled and, as the control, member-upgrade-marked-last of the model.
-    """
-    p = pipe()
-    old = old_driver(p)
-    reasons: list[Reason] = []
-    settle = Lanes.settle
-
-    def after_the_task(self: Lanes, *arguments: Any) -> None:
-        reasons.append(reason_of(lambda: run(steps_of((old_driver(p) if starts else old).task(p.lane())))))
-        settle(self, *arguments)
-
-    monkeypatch.setattr(Lanes, "settle", after_the_task)
-    owned = p.take()
-    assert reasons == [Reason.TOPIC_REPLACED]
-    assert owned.lanes.advance(0, [Range(p.lane(), 0, 5)], rows(b"new")) == (Outcome.DONE, 1)
-    assert p.written() == [b"new"]
-
-
-def test_a_lane_of_an_earlier_release_whose_record_is_lost_gets_it_again(pipe: NewPipe) -> None:
-    """As with the lanes topic. A record that is there stays: it tells the audit where to begin."""
-    p = pipe()
-    old_driver(p)
-    key, record = record_key(p.job.group, p.lane(1)), {"start": 7, "topicId": p.ids()[p.source]}
-    produce_pairs(p.servers, LANES, [(key, json.dumps(record).encode())])
-    p.take()
-    assert p.records() == {key: record, record_key(p.job.group, p.lane(0)): {**record, "start": 0}}
-    p.forget_positions()
-    assert reason_of(p.take) is Reason.POSITION_LOST
-
-
-def test_control_without_its_transactional_ids_an_earlier_release_delivers_again(
-    pipe: NewPipe, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    p = pipe()
-    steps = steps_of(old_driver(p).task(p.lane()))
-    run(steps[:2])
-    monkeypatch.setattr(lane_ids, "take_from_older_release", lambda *_: None)
-    assert p.take().lanes.advance(0, [Range(p.lane(), 0, 5)], rows(b"new")) == (Outcome.DONE, 1)
-    run(steps[2:])
-    assert p.written() == [b"new", b"old"]
-
-
-@pytest.mark.parametrize("guarantee", ["exactly-once", "at-least-once"])
-def test_a_driver_of_an_earlier_release_that_starts_later_finds_another_topic(pipe: NewPipe, guarantee: str) -> None:
-    """Its start fences the driver's own transactional.id, with which at-least-once advances: the driver restarts."""
-    p = pipe(guarantee)
-    owned = p.take()
-    at_least_once = guarantee == "at-least-once"
-    if at_least_once:
-        owned.lanes.advance_all({p.lane(): 1})
-    assert reason_of(lambda: old_driver(p)) is Reason.TOPIC_REPLACED
-    if at_least_once:
-        assert reason_of(lambda: owned.lanes.advance_all({p.lane(): 2})) is Reason.POSITION_CONFLICT
-        p.take(owned.driver).lanes.advance_all({p.lane(): 2})
-        assert p.positions() == {0: 2, 1: 0}
-    else:
-        assert owned.lanes.advance(0, [Range(p.lane(), 0, 5)], rows(b"new")) == (Outcome.DONE, 1)
-        assert p.written() == [b"new"]

@@ -1,13 +1,15 @@
 """The lane transaction of earlier releases, for tests of an upgrade: fenced by transactional ids alone.
 
 Each lane had a separate transactional.id. Offsets were committed without a membership, with metadata that names no
-slots. Each step is a method, so that a test can take the pipeline over between two of them.
+slots. Each step is a method, so that a test can take the pipeline over between two of them. Under at-most-once the
+transaction is the claim, and the row follows it outside of the transaction.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 
 from confluent_kafka import KafkaException, Producer, TopicPartition
 
@@ -28,7 +30,16 @@ class OldTask:
         self._job, self._lane, self._topic_id = job, lane, topic_id
         self.driver = driver  # the driver's number
         name = f"{job.sink_of(KafkaSink).positions.lane_transactional_id_prefix}{lane}"
-        self._producer = Producer({"bootstrap.servers": job.cluster.bootstrap_servers, "transactional.id": name})
+        servers = {"bootstrap.servers": job.cluster.bootstrap_servers}
+        self._producer = Producer({**servers, "transactional.id": name})
+        self._claims = job.guarantee == "at-most-once"
+        self._row_producer = Producer({**servers, "acks": "1", "retries": 0}) if self._claims else self._producer
+
+    def steps(self, until: int, value: bytes) -> list[Callable[[], None]]:
+        """The steps that deliver one row and move the lane from 0, in the order of the pipeline's guarantee."""
+        take = [self.init, lambda: self.decide(0), lambda: self.send_offsets(until)]
+        write = partial(self.write, value)
+        return [*take, self.commit, write] if self._claims else [*take, write, self.commit]
 
     def init(self) -> None:
         self._producer.init_transactions(ANSWER)
@@ -61,8 +72,8 @@ class OldTask:
     def write(self, value: bytes) -> None:
         """Writes a row; returns when it is in the log or refused."""
         try:
-            self._producer.produce(str(self._job.sink_of(KafkaSink).topic), value, b"k")
-            self._producer.flush(ANSWER)
+            self._row_producer.produce(str(self._job.sink_of(KafkaSink).topic), value, b"k")
+            self._row_producer.flush(ANSWER)
         except KafkaException as e:
             raise translate(e.args[0], "the row of an old task") from e
 
