@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from confluent_kafka import (
-    ConsumerGroupTopicPartitions,
     KafkaError,
     KafkaException,
     Message,
@@ -27,7 +26,7 @@ from chaos.account import Account, Counts, FedLane, moves_back
 from chaos.plan import Round
 from integration.support.lane_pipeline import LaneProcess, Result
 from integration.support.lane_server import LaneServer
-from integration.support.members import empty_group
+from integration.support.members import alter_offsets, empty_group
 from integration.support.pipelines import assert_nothing_hangs, create_topics, document, job_of, positions_of, read
 from integration.support.positions_log import committed
 from minimal_job import with_member
@@ -142,11 +141,7 @@ class Pipeline:
     def set_offsets(self, topic: Topic, offsets: Mapping[int, int]) -> None:
         """Sets the group's offsets as kafka-consumer-groups --reset-offsets does. Raises KafkaException."""
         partitions = [TopicPartition(topic.name, p, offset) for p, offset in offsets.items()]
-        asked = ConsumerGroupTopicPartitions(self.job.group, partitions)
-        answer = self.admin.alter_consumer_group_offsets([asked])[self.job.group].result(SECONDS)
-        for partition in answer.topic_partitions:
-            if partition.error is not None:
-                raise KafkaException(partition.error)
+        alter_offsets(self.admin, self.job.group, partitions)
 
     def end_membership(self) -> None:
         """Ends the membership of a driver that is gone, as the end of its session does."""

@@ -37,6 +37,7 @@ from ackwright_stream.jobspec import Reason
 
 __all__ = ["Broker", "EmbeddedKafka", "Security", "wait_for"]
 
+_FORMAT_TIMEOUT = 180.0  # seconds; takes 2 s on two idle cores
 _FORMAT_FLAGS = ("-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 # The C1 compiler alone starts a broker in two thirds of the CPU time and delivers more records per second in the first
 # minutes, because the C2 compiler competes with the brokers and Spark for the cores. The serial collector starts the
@@ -255,10 +256,16 @@ class EmbeddedKafka:
         argv = ["java", *_FORMAT_FLAGS, "-cp", self._classpath, "kafka.tools.StorageTool", *arguments]
         try:
             completed = subprocess.run(
-                argv, env=_environment(), capture_output=True, text=True, timeout=60, check=False
+                argv, env=_environment(), capture_output=True, text=True, timeout=_FORMAT_TIMEOUT, check=False
             )
         except FileNotFoundError:
             raise AckwrightError(Reason.UNEXPECTED, _JAVA_IS_MISSING) from None
+        except subprocess.TimeoutExpired:
+            raise AckwrightError(
+                Reason.BROKERS_UNREACHABLE,
+                f"Kafka's storage tool has not formatted {self.directory} within {_FORMAT_TIMEOUT:g} s",
+                "end other programs that use the processors or the disk, and start again",
+            ) from None
         if completed.returncode:
             lines = (completed.stderr or completed.stdout).strip().splitlines()
             raise AckwrightError(

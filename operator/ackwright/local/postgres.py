@@ -167,7 +167,15 @@ class EmbeddedPostgres:
         data = self.directory / "data"
         encoding = ("--no-sync", "-E", "UTF8", "--locale", "C")
         login = ("-U", ADMIN, "--pwfile", str(password), "-A", "scram-sha-256")
-        if self._run("initdb", "-D", str(data), *login, *encoding).wait(_TIMEOUT):
+        try:
+            failed = self._run("initdb", "-D", str(data), *login, *encoding).wait(_TIMEOUT)
+        except subprocess.TimeoutExpired:
+            raise AckwrightError(
+                Reason.SINK_UNREACHABLE,
+                f"PostgreSQL has not created {data} within {_TIMEOUT:g} s",
+                "end other programs that use the processors or the disk, and start again",
+            ) from None
+        if failed:
             name = self._account.pw_name if self._account else "this user"
             raise AckwrightError(
                 Reason.UNEXPECTED,

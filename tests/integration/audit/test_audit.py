@@ -16,6 +16,8 @@ from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Format, Guarantee, KafkaSink, Reason, Transform
 from ackwright_stream.reports import Verdict
 from integration.support.audited import SENT, Pipeline, Record, delivered, ends, records, without, wrong
+from integration.support.members import delete_group
+from waiting import ANSWER
 
 
 def swapped(records_: list[Record]) -> list[Record]:
@@ -104,7 +106,7 @@ def test_the_audit_waits_for_an_open_transaction_that_hides_records(
         ends_ = real(self, lanes, spec, isolation)
         if isolation is IsolationLevel.READ_COMMITTED and lane in ends_:
             if not stable:
-                open_one.abort_transaction(30)  # now that the audit has read its first offset
+                open_one.abort_transaction(ANSWER)  # now that the audit has read its first offset
             stable.append(ends_[lane])
         return ends_
 
@@ -170,7 +172,7 @@ def test_at_least_once_does_not_wait_for_an_application_upstream(
     try:
         assert wrong(pipeline.audit(guarantee=Guarantee.AT_LEAST_ONCE, operation_timeout_ms=2000)) == (0, 0, 0, 0)
     finally:
-        upstream.abort_transaction(30)
+        upstream.abort_transaction(ANSWER)
 
 
 def test_a_transform_that_filters_and_routes(pipeline: Pipeline) -> None:
@@ -213,7 +215,7 @@ def test_the_audit_counts_from_the_first_position_of_the_lane(pipeline: Pipeline
     assert wrong(report) == (0, 0, 0, 0)
     assert report.lanes[f"{pipeline.topic('in')}-0"] == {"from": 4, "position": 7}
     assert (report.sent, report.expected) == (3, 3)
-    pipeline.admin.delete_consumer_groups([pipeline.name])[pipeline.name].result(30)
+    delete_group(pipeline.admin, pipeline.name)
     with pytest.raises(JobError, match="no longer has a position") as e:
         pipeline.audit()
     assert e.value.reason is Reason.POSITION_LOST
@@ -246,7 +248,7 @@ def test_a_key_has_to_be_where_the_partitioner_of_the_job_puts_it(pipeline: Pipe
         producer.produce(
             pipeline.topic("out"), r.value, r.key, on_delivery=lambda _, m: places.update({m.key(): m.partition()})
         )
-    assert producer.flush(30) == 0
+    assert producer.flush(ANSWER) == 0
     report = pipeline.audit(**by_key)
     assert (*wrong(report), report.misplaced, report.verdict) == (0, 0, 0, 0, 0, Verdict.HELD)
     assert set(places.values()) == {0, 1}

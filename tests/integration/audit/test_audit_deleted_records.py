@@ -16,7 +16,7 @@ from confluent_kafka.admin import OffsetSpec
 from ackwright_stream import audit_kafka, source
 from ackwright_stream.reports import Verdict
 from integration.support.audited import PARTITIONS, SENT, Pipeline, Record, delivered, ends, records, without, wrong
-from waiting import wait_until
+from waiting import ANSWER, wait_until
 
 OLD = [Record(b"k0-1", b"old"), Record(b"old", b"older", 1)]  # the output of records that no longer exist
 
@@ -27,7 +27,7 @@ def record_accepted_loss(pipeline: Pipeline, *lanes: str, sink_id: str | None = 
         30
     )
     asked = {TopicPartition(pipeline.topic("out"), p): OffsetSpec.latest() for p in range(PARTITIONS)}
-    ends = {str(p.partition): f.result(30).offset for p, f in pipeline.admin.list_offsets(asked).items()}
+    ends = {str(p.partition): f.result(ANSWER).offset for p, f in pipeline.admin.list_offsets(asked).items()}
     value = {"start": 0, "topicId": "new", "sinkBefore": {"topicId": sink_id or str(described.topic_id), "ends": ends}}
     pipeline.create("lanes")
     pipeline.produce(
@@ -139,7 +139,7 @@ def test_a_compacted_source_is_unproven_once_compaction_has_removed_records(pipe
         pipeline.produce("table", [Record(b"later", b"closes the segment")])
         return view.count({lane: 0}, {lane: len(sent)})[lane] == 2
 
-    wait_until(records_are_removed, "compaction has removed the older values", 120)
+    wait_until(records_are_removed, "compaction has removed the older values")
     report = pipeline.audit(source=table)
     assert (*wrong(report), report.unjudged, report.verdict) == (0, 0, 0, 0, 2, Verdict.UNPROVEN)
     assert (report.sent, report.counted, report.delivered) == (2, 2, 4)

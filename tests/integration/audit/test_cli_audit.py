@@ -14,6 +14,7 @@ from ackwright_stream.admin_client import AdminClient
 from ackwright_stream.jobspec import ExitCode
 from integration.support.new_topics import NewTopicName
 from integration.support.produce import produce
+from waiting import ANSWER
 
 PIPELINE = """
 apiVersion: ackwright.io/v1alpha1
@@ -45,7 +46,7 @@ def test_exit_code_and_report(
 
     first = TopicPartition(source, 0, 2)
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
-    admin.delete_records([first])[first].result(30)
+    admin.delete_records([first])[first].result(ANSWER)
     produce(kafka.bootstrap_servers, sink, b"unknown", key=b"k")
     assert invoke(["audit", "-f", str(file)]) == ExitCode.UNPROVEN, "it may come from a record that was deleted"
     output = capsys.readouterr().out

@@ -10,6 +10,7 @@ from ackwright.local.kafka import EmbeddedKafka
 from chaos.faults import INTERNAL, move_leaders
 from chaos.quotas import quota
 from integration.support.pipelines import create_topics
+from waiting import ANSWER
 
 BYTES = 3_000_000  # a quota allows what it allows in ten seconds at once
 
@@ -20,7 +21,7 @@ def throttled(bootstrap: str, topic: str) -> bool:
     producer = Producer({"bootstrap.servers": bootstrap, "throttle_cb": events.append, "linger.ms": 0})
     for _ in range(10):
         producer.produce(topic, bytes(BYTES // 10), partition=0)
-        producer.flush(30)
+        producer.flush(ANSWER)
         producer.poll(0)
     return bool(events)
 

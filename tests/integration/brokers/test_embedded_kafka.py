@@ -16,9 +16,10 @@ from confluent_kafka.admin import NewTopic
 from ackwright.errors import AckwrightError
 from ackwright.local.kafka import EmbeddedKafka, Security
 from ackwright_stream.admin_client import AdminClient
+from integration.support.members import describe
 from integration.support.new_topics import create_topic
 from integration.support.processes import naming
-from waiting import wait_until
+from waiting import ANSWER, wait_until
 
 
 def produce(servers: str, topic: str, value: str, **settings: str) -> None:
@@ -33,14 +34,13 @@ def values(servers: str, topic: str, count: int) -> list[str]:
     consumer = Consumer({"bootstrap.servers": servers, "group.id": "check", "auto.offset.reset": "earliest"})
     consumer.assign([TopicPartition(topic, 0, 0)])
     with contextlib.closing(consumer):
-        return [m.value().decode() for m in consumer.consume(count, timeout=30) if m.error() is None]
+        return [m.value().decode() for m in consumer.consume(count, timeout=ANSWER) if m.error() is None]
 
 
 def test_leaders_and_coordinators_are_brokers_of_the_cluster(kafka: EmbeddedKafka, admin: AdminClient) -> None:
     name = create_topic(admin, partitions=3)
     assert {kafka.leader(name, p).node for p in range(3)} <= {1, 2, 3}
-    group = admin.describe_consumer_groups(["some-group"], request_timeout=30)["some-group"].result(30)
-    assert kafka.coordinator("some-group").node == group.coordinator.id
+    assert kafka.coordinator("some-group").node == describe(admin, "some-group").coordinator.id
 
 
 def test_acknowledged_records_survive_a_killed_broker(fragile_kafka: EmbeddedKafka) -> None:
@@ -51,7 +51,7 @@ def test_acknowledged_records_survive_a_killed_broker(fragile_kafka: EmbeddedKaf
     address = victim.address
     victim.kill()
     assert not victim.alive
-    wait_until(lambda: kafka.leader(topic, 0).node != victim.node, "another broker leads", 60)
+    wait_until(lambda: kafka.leader(topic, 0).node != victim.node, "another broker leads")
     produce(kafka.bootstrap_servers, topic, "after")
     victim.start()
     assert victim.address == address
@@ -66,7 +66,7 @@ def test_a_suspended_broker_loses_its_leadership_and_comes_back(fragile_kafka: E
     victim.suspend()
     try:
         assert victim.alive
-        wait_until(lambda: kafka.leader(topic, 0).node != victim.node, "another broker leads", 60)
+        wait_until(lambda: kafka.leader(topic, 0).node != victim.node, "another broker leads")
     finally:
         victim.resume()
     kafka.wait_until_in_sync()
@@ -107,8 +107,8 @@ def test_a_killed_parent_takes_its_brokers_with_it() -> None:
     directory = Path(parent.stdout.readline().strip())
     assert naming(directory)
     os.kill(parent.pid, signal.SIGKILL)
-    parent.wait(10)
-    wait_until(lambda: not naming(directory) and not directory.exists(), "the brokers and their directory are gone", 30)
+    parent.wait(ANSWER)
+    wait_until(lambda: not naming(directory) and not directory.exists(), "the brokers and their directory are gone")
 
 
 def test_a_broker_that_cannot_start_reports_the_cause_and_leaves_nothing_behind() -> None:
@@ -127,7 +127,7 @@ def test_the_secure_listener_takes_the_right_password_only() -> None:
             "ssl.ca.location": str(kafka.ca_file),
         }
         plain = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
-        plain.create_topics([NewTopic("t", 1, 1)], operation_timeout=30)["t"].result(30)
+        plain.create_topics([NewTopic("t", 1, 1)], operation_timeout=ANSWER)["t"].result(ANSWER)
         produce(kafka.secure_bootstrap_servers, "t", "hello", **secure, **{"sasl.password": "right"})
         assert values(kafka.bootstrap_servers, "t", 1) == ["hello"]
         errors: list[str] = []
@@ -140,9 +140,7 @@ def test_the_secure_listener_takes_the_right_password_only() -> None:
                 "error_cb": lambda e: errors.append(e.name()),
             }
         )
-        wait_until(
-            lambda: bool(refused.poll(0.1) or "_AUTHENTICATION" in errors), "the broker refuses the password", 30
-        )
+        wait_until(lambda: bool(refused.poll(0.1) or "_AUTHENTICATION" in errors), "the broker refuses the password")
 
 
 def test_options_of_a_jobs_jvm_do_not_reach_brokers(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,8 +20,8 @@ from ackwright_stream.admin_client import AdminClient
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Reason
 from ackwright_stream.sinks.kafka.enqueue import enqueuer
+from waiting import ANSWER
 
-SECONDS = 30
 PARTITIONS = 3
 Record = tuple[bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]
 WAYS = [pytest.param(False, id="native"), pytest.param(True, id="plain")]
@@ -39,13 +39,13 @@ def new_topic(servers: str) -> Iterator[Callable[[int], str]]:
 
     def make(partitions: int) -> str:
         name = f"enqueue-{uuid.uuid4().hex[:12]}"
-        admin.create_topics([NewTopic(name, partitions, 3)])[name].result(SECONDS)
+        admin.create_topics([NewTopic(name, partitions, 3)])[name].result(ANSWER)
         created.append(name)
         return name
 
     yield make
-    for future in admin.delete_topics(created, operation_timeout=SECONDS).values():
-        future.result(SECONDS)
+    for future in admin.delete_topics(created, operation_timeout=ANSWER).values():
+        future.result(ANSWER)
 
 
 @pytest.fixture(scope="module")
@@ -68,11 +68,11 @@ class Reader:
 
     def __call__(self, topic: str) -> dict[int, list[Record]]:
         if topic not in self._known:
-            partitions = self._consumer.list_topics(topic, SECONDS).topics[topic].partitions
+            partitions = self._consumer.list_topics(topic, ANSWER).topics[topic].partitions
             self._known[topic] = [TopicPartition(topic, p, 0) for p in partitions]
             self._consumer.incremental_assign(self._known[topic])
-        ends = [self._consumer.get_watermark_offsets(p, SECONDS)[1] for p in self._known[topic]]
-        deadline = time.monotonic() + SECONDS
+        ends = [self._consumer.get_watermark_offsets(p, ANSWER)[1] for p in self._known[topic]]
+        deadline = time.monotonic() + ANSWER
         while any(max(p.offset, 0) < end for p, end in zip(self._positions(topic), ends, strict=True)):
             assert time.monotonic() < deadline, f"{topic} was not read up to {ends}"
             for m in self._consumer.consume(1000, 0.02):
@@ -139,7 +139,7 @@ def test_both_ways_deliver_the_same(
                 columns["partition"] = pa.array([r[4] for r in rows], pa.int32())
             batch = pa.record_batch(columns).slice(min(cut, len(rows)))
             assert enqueue(batch) == len(rows[cut:])
-            assert producer.flush(SECONDS) == 0
+            assert producer.flush(ANSWER) == 0
             delivered_by.append([read(topic) for topic in topics])
         for native, plain, index in zip(*delivered_by, (0, 1), strict=True):
             to_topic = [r for r in rows[cut:] if ((r[2] or 0) if with_topics else 0) == index]
@@ -174,7 +174,7 @@ def test_a_full_queue_loses_nothing(
 ) -> None:
     topic, producer = new_topic(1), produced(**TINY_QUEUE)
     assert enqueuer(producer, topic, plain=plain)(numbered(ROWS)) == ROWS
-    assert producer.flush(SECONDS) == 0
+    assert producer.flush(ANSWER) == 0
     assert [key for key, _, _ in read(topic)[0]] == [b"%d" % i for i in range(ROWS)]
 
 
@@ -185,7 +185,7 @@ def test_rows_with_headers_wait_for_the_queue_too(
     topic, producer, rows = new_topic(1), produced(**TINY_QUEUE), 500
     batch = numbered(rows).append_column("headers", pa.array([[{"key": "h", "value": None}]] * rows, HEADERS))
     assert enqueuer(producer, topic, plain=plain)(batch) == rows
-    assert producer.flush(SECONDS) == 0
+    assert producer.flush(ANSWER) == 0
     assert [(key, h) for key, _, h in read(topic)[0]] == [(b"%d" % i, (("h", None),)) for i in range(rows)]
 
 
@@ -194,7 +194,7 @@ def test_control_produce_batch_alone_loses_rows(
 ) -> None:
     topic, producer = new_topic(1), produced(**TINY_QUEUE)
     producer.produce_batch(topic, numbered(ROWS).select(["key", "value"]).to_pylist())
-    assert producer.flush(SECONDS) == 0
+    assert producer.flush(ANSWER) == 0
     assert 0 < len(read(topic)[0]) < ROWS
 
 
@@ -224,7 +224,7 @@ def test_a_record_that_is_too_large_is_an_error(
     assert e.value.reason is Reason.ROW_REFUSED
     assert isinstance(e.value.__cause__, KafkaException)
     assert e.value.__cause__.args[0].code() == KafkaError.MSG_SIZE_TOO_LARGE
-    assert producer.flush(SECONDS) == 0
+    assert producer.flush(ANSWER) == 0
 
 
 @pytest.mark.parametrize("plain", WAYS)
@@ -266,7 +266,7 @@ def test_each_row_goes_to_its_partition_in_order_also_past_a_full_queue(
     if headers:
         columns["headers"] = pa.array([[{"key": "h", "value": None}]] * rows, HEADERS)
     assert enqueuer(producer, topics[0], plain=plain)(pa.record_batch(columns)) == rows
-    assert producer.flush(SECONDS) == 0
+    assert producer.flush(ANSWER) == 0
     for number, topic in enumerate(topics):
         delivered = {p: [int(value or b"") for _, value, _ in records] for p, records in read(topic).items()}
         assert delivered == {
@@ -283,16 +283,16 @@ def test_a_transaction_commits_every_row(
     producer = produced(transactional_id=f"enqueue-{uuid.uuid4()}")
     enqueue = enqueuer(producer, topics[0], plain=plain)
     batch = numbered(rows).append_column("topic", pa.array([topics[i % 2] for i in range(rows)]))
-    producer.init_transactions(SECONDS)
+    producer.init_transactions(ANSWER)
     with pytest.raises(JobError, match="_STATE"):  # not begun
         enqueue(batch)
     producer.begin_transaction()
     assert enqueue(batch) == rows
     assert not any(read(topic)[0] for topic in topics)
-    producer.commit_transaction(SECONDS)
+    producer.commit_transaction(ANSWER)
     for remainder, topic in enumerate(topics):
         records: list[Record] = []
-        deadline = time.monotonic() + SECONDS
+        deadline = time.monotonic() + ANSWER
         while len(records) < rows // 2 and time.monotonic() < deadline:  # the brokers write the markers after the reply
             records += read(topic)[0]
         assert [key for key, _, _ in records] == [b"%d" % i for i in range(remainder, rows, 2)]

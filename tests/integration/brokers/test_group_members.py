@@ -62,7 +62,7 @@ def test_members_of_the_new_protocol_that_have_left_do_not_count(kafka: Embedded
     asking = Kafka(Cluster(kafka.bootstrap_servers))
     with member(kafka.bootstrap_servers, group, topic(), group_protocol="consumer"):
         pass
-    wait_until(lambda: asking.other_members(group, INSTANCE_ID) == NOBODY, "the group is empty", 30)
+    wait_until(lambda: asking.other_members(group, INSTANCE_ID) == NOBODY, "the group is empty")
 
 
 def test_asking_survives_the_loss_of_the_groups_coordinator(fragile_kafka: EmbeddedKafka) -> None:
@@ -86,7 +86,7 @@ def test_asking_survives_the_loss_of_the_groups_coordinator(fragile_kafka: Embed
                 assert present in (NOBODY, OtherMembers(("billing",), False))  # NOBODY: no broker has the group yet
                 return bool(present)
 
-            wait_until(answered, "the new coordinator names the member", 90)
+            wait_until(answered, "the new coordinator names the member")
             assert asking.other_members(group, INSTANCE_ID).client_ids == ("billing",)
         finally:
             coordinator.start()

@@ -14,11 +14,11 @@ from typing import Any
 from ackwright.local.kafka import EmbeddedKafka
 from integration.support.produce import produce_pairs
 from integration.support.run_cli import COMMAND, pipeline, write_document
-from waiting import WAIT, wait_until
+from waiting import ANSWER, WAIT, wait_until
 
 
 def read(url: str) -> Any:
-    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(url, timeout=30) as answer:
+    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(url, timeout=ANSWER) as answer:
         return json.loads(answer.read())
 
 
@@ -51,7 +51,7 @@ def test_a_run_is_shown_until_the_command_is_interrupted(
         assert {lane["lag"] for lane in shown["lanes"]} == {0}
         assert process.poll() is None
         process.send_signal(signal.SIGINT)
-        assert process.wait(60) == 0, errors.read_text()
+        assert process.wait(WAIT) == 0, errors.read_text()
     finally:
         process.kill()
-        process.wait(10)
+        process.wait(ANSWER)

@@ -16,7 +16,7 @@ import pytest
 
 from ackwright.local.demo import flights
 from integration.support.processes import naming
-from waiting import wait_until
+from waiting import ANSWER, WAIT, wait_until
 
 COMMAND = [sys.executable, "-c", "from ackwright.cli.main import main; main()", "demo"]
 RECORDS = 20_000
@@ -28,7 +28,7 @@ def environment(directory: Path) -> Mapping[str, str]:
 
 
 def nothing_is_left(directory: Path) -> None:
-    wait_until(lambda: not naming(directory), f"no process of {directory} is left", 30)
+    wait_until(lambda: not naming(directory), f"no process of {directory} is left")
     assert [f.name for f in directory.iterdir() if f.name.startswith("ackwright")] == []
 
 
@@ -145,8 +145,8 @@ def test_an_interrupt_cleans_up(tmp_path: Path) -> None:
                 break
         assert naming(tmp_path)
         process.send_signal(signal.SIGINT)
-        assert process.wait(60) == 130
+        assert process.wait(WAIT) == 130
     finally:
         process.kill()
-        process.wait(30)
+        process.wait(ANSWER)
     nothing_is_left(tmp_path)

@@ -16,7 +16,7 @@ from ackwright_stream.admin_client import AdminClient
 from integration.support.processes import naming
 from integration.support.produce import produce_pairs
 from integration.support.run_cli import COMMAND, committed, events, pipeline, run, write_document
-from waiting import WAIT, wait_until
+from waiting import ANSWER, WAIT, wait_until
 
 
 def test_a_bounded_run_creates_its_topics_delivers_and_ends(
@@ -42,11 +42,11 @@ def test_sigterm_drains_and_the_exit_code_is_0(kafka: EmbeddedKafka, tmp_path: P
     try:
         wait_until(lambda: '"state": "running"' in output.read_text(), "the job runs", WAIT)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 0
+        assert process.wait(WAIT) == 0
         assert events(output.read_text(), "stopping")[0]["how"] == "drain"
     finally:
         process.kill()
-        process.wait(10)
+        process.wait(ANSWER)
 
 
 def test_a_job_failure_is_one_line_on_stderr_and_its_exit_code_is_returned(
@@ -75,7 +75,7 @@ def test_no_such_topic(kafka: EmbeddedKafka, admin: AdminClient, tmp_path: Path)
     assert done.stderr.startswith("TopicMissing: no such topic at ")
     assert missing in done.stderr
     assert len(done.stderr.splitlines()) == 1
-    assert document["spec"]["topics"][0]["name"] not in admin.list_topics(timeout=30).topics
+    assert document["spec"]["topics"][0]["name"] not in admin.list_topics(timeout=ANSWER).topics
 
 
 @pytest.mark.parametrize("output", ["text", "json"])
@@ -105,12 +105,12 @@ def test_embedded_brokers_are_reported_and_die_with_a_killed_command(tmp_path: P
     try:
         wait_until(lambda: '"event": "topics"' in output.read_text(), "the topics are there", WAIT)
         brokers = events(output.read_text(), "brokers")[0]
-        AdminClient({"bootstrap.servers": brokers["bootstrapServers"]}).list_topics(timeout=30)
+        AdminClient({"bootstrap.servers": brokers["bootstrapServers"]}).list_topics(timeout=ANSWER)
     finally:
         os.kill(process.pid, signal.SIGKILL)
-        process.wait(10)
+        process.wait(ANSWER)
     directory = Path(brokers["directory"]).parent
-    wait_until(lambda: not directory.exists() and not naming(directory), "brokers, job and files are gone", 60)
+    wait_until(lambda: not directory.exists() and not naming(directory), "brokers, job and files are gone")
 
 
 def test_with_a_standby_a_killed_driver_is_replaced_and_the_command_delivers_on(
@@ -141,8 +141,8 @@ def test_with_a_standby_a_killed_driver_is_replaced_and_the_command_delivers_on(
         assert events(output.read_text(), "takeover") == [{"event": "takeover", "exitCode": 128 + signal.SIGKILL}]
         wait_until((directory / "job-3" / "job.log").exists, "another standby is started", WAIT)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 0
+        assert process.wait(WAIT) == 0
         assert naming(directory) == []
     finally:
         process.kill()
-        process.wait(10)
+        process.wait(ANSWER)

@@ -30,6 +30,7 @@ from integration.support.pipelines import create_topics, document, feed, positio
 from integration.support.run_cli import run, write_document
 from integration.support.spark_local import session
 from minimal_job import minimal_job
+from waiting import ANSWER
 
 NOBODY = "127.0.0.1:1"
 Document = dict[str, Any]
@@ -223,7 +224,7 @@ def test_no_topic_is_created_for_a_transform_that_is_refused(
     asked["spec"]["topics"] = [{"name": topic, "partitions": 1} for topic in ends]
     asked["spec"]["transform"] = WRONG["types"][0]
     refused(write_document(tmp_path, asked), ExitCode.INVALID, "InvalidTransform: ", "array_size")
-    there = AdminClient({"bootstrap.servers": kafka.bootstrap_servers}).list_topics(timeout=20).topics
+    there = AdminClient({"bootstrap.servers": kafka.bootstrap_servers}).list_topics(timeout=ANSWER).topics
     assert not set(ends) & set(there)
 
 

@@ -33,7 +33,7 @@ from integration.support.pipelines import (
     read,
     running,
 )
-from waiting import wait_until
+from waiting import ANSWER, WAIT, wait_until
 
 
 @pytest.fixture
@@ -78,7 +78,6 @@ def task_before_commit(kafka: EmbeddedKafka, pipeline: LanePipeline) -> tuple[La
     wait_until(
         lambda: len(read(pipeline.bootstrap, pipeline.sink, isolation="read_uncommitted")) >= 200,
         "the rows are acknowledged",
-        30,
     )
     return task, kafka.transaction_coordinator(transactional_id(pipeline.job, 0))
 
@@ -89,7 +88,7 @@ def hang_the_one_asked(brokers: EmbeddedKafka, cluster: Cluster) -> Broker:
     Each answer of a KRaft broker names another controller, and an answer to the connection's own metadata request may
     arrive after ours.
     """
-    asked = cluster.admin.describe_cluster(request_timeout=30).result(30).controller.id
+    asked = cluster.admin.describe_cluster(request_timeout=ANSWER).result(ANSWER).controller.id
     broker = next(b for b in brokers.brokers if b.node == asked)
     broker.suspend()
     return broker
@@ -100,7 +99,7 @@ def test_a_metadata_request_is_answered_although_the_first_broker_hangs(brokers:
         cluster = Cluster(pipeline.job)
         known = cluster.topology().topic_ids
         hang_the_one_asked(brokers, cluster)
-        wait_until(lambda: cluster.topology().topic_ids == known, "an answer", 60)
+        wait_until(lambda: cluster.topology().topic_ids == known, "an answer")
 
 
 def test_control_the_same_connection_keeps_asking_the_broker_that_hangs(
@@ -141,7 +140,7 @@ def test_task_killed_after_its_commit_was_sent_before_the_reply_exactly_once(
         task, broker = task_before_commit(brokers, pipeline)
         broker.suspend()
         task.release("before-commit")
-        wait_until(lambda: unread_from(task.pid, broker), "the commit is in the coordinator's socket", 30)
+        wait_until(lambda: unread_from(task.pid, broker), "the commit is in the coordinator's socket")
         task.kill()
         if coordinator == "comes-back":
             broker.resume()
@@ -231,10 +230,10 @@ def test_broker_killed_and_all_rolled_while_spark_runs_exactly_once(brokers: Emb
             feeder.join(120)
         job.until_position(partitions, fed[0])
         job.job.drain()
-        assert job.job.wait(90) == ExitCode.OK
+        assert job.job.wait(WAIT) == ExitCode.OK
         assert judge(read(servers, sink), partitions, fed[0]) == Verdict(0, 0, 0, 0)
-        wait_until(lambda: len(watcher.records) >= partitions * fed[0], "the concurrent reader has every record", 60)
+        wait_until(lambda: len(watcher.records) >= partitions * fed[0], "the concurrent reader has every record")
         assert judge(watcher.records, partitions, fed[0]) == Verdict(0, 0, 0, 0)
         assert watcher.backwards == []
         assert_nothing_hangs(servers, sink, source)
-        assert AdminClient({"bootstrap.servers": servers}).list_topics(timeout=20).brokers.keys() == {1, 2, 3}
+        assert AdminClient({"bootstrap.servers": servers}).list_topics(timeout=ANSWER).brokers.keys() == {1, 2, 3}

@@ -14,6 +14,7 @@ from ackwright_stream.jobspec import ExitCode, Reason
 from ackwright_stream.reports import Verdict
 from integration.support.letter_pipelines import LetterPipeline, letter_pipeline
 from integration.support.pipelines import assert_nothing_hangs, positions_of
+from waiting import WAIT
 
 KILLED = 137
 
@@ -50,7 +51,7 @@ def drained(pipeline: LetterPipeline) -> None:
     with pipeline.life() as job:
         job.until_position(pipeline.partitions, pipeline.fed)
         job.job.drain()
-        assert job.job.wait(60) == ExitCode.OK
+        assert job.job.wait(WAIT) == ExitCode.OK
 
 
 def test_dead_letters_are_there_once_across_kills(kafka: EmbeddedKafka, tmp_path: Path, spark: SparkSession) -> None:
@@ -66,7 +67,7 @@ def test_dead_letters_are_there_once_across_kills(kafka: EmbeddedKafka, tmp_path
         assert counted["deadLetters"] > 0
         assert counted["malformedRecords"] == 0
         job.job.drain()
-        assert job.job.wait(60) == ExitCode.OK
+        assert job.job.wait(WAIT) == ExitCode.OK
     assert_nothing_hangs(pipeline.servers, pipeline.sink, pipeline.letter_topic)
     pipeline.assert_exactly_once()
     assert left_files(pipeline) == []
@@ -103,7 +104,7 @@ def test_at_least_once_loses_no_dead_letter(kafka: EmbeddedKafka, tmp_path: Path
         counted = job.until(lambda p: p["deadLetters"] == len(pipeline.expected_letters()), "all dead letters counted")
         assert counted["malformedRecords"] == 0
         job.job.drain()
-        assert job.job.wait(60) == ExitCode.OK
+        assert job.job.wait(WAIT) == ExitCode.OK
     letters, output = pipeline.letters(), pipeline.output()
     assert set(letters) == set(pipeline.expected_letters())
     assert set(output) == set(pipeline.expected_output())
@@ -121,7 +122,7 @@ def test_at_most_once_repeats_no_dead_letter(kafka: EmbeddedKafka, tmp_path: Pat
         # The other partition's task may have been killed before its claim.
         job.until(lambda p: p["deadLetters"] >= pipeline.partitions * 20, "the dead letters of the last records")
         job.job.drain()
-        assert job.job.wait(60) == ExitCode.OK
+        assert job.job.wait(WAIT) == ExitCode.OK
     letters, expected = pipeline.letters(), pipeline.expected_letters()
     assert letters.total() < expected.total()
     assert not letters - expected
@@ -138,7 +139,7 @@ def test_too_many_dead_letters_halt(kafka: EmbeddedKafka, tmp_path: Path, guaran
         assert before == pipeline.expected_letters()
         fed = pipeline.fed
         pipeline.send(lambda p, n: b'{"p": "a newer version"}', 500)
-        assert job.job.wait(120) == ExitCode.HALTED
+        assert job.job.wait(WAIT) == ExitCode.HALTED
         failure = job.job.failure()
     assert failure is not None
     assert failure.reason is Reason.TOO_MANY_DEAD_LETTERS

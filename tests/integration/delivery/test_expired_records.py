@@ -12,7 +12,7 @@ from ackwright.local.kafka import EmbeddedKafka
 from ackwright_stream.admin_client import AdminClient
 from ackwright_stream.jobspec import ExitCode, JobSpec, KafkaSink
 from integration.support.pipelines import Running, create_topics, document, feed, job_of, read, running
-from waiting import WAIT
+from waiting import ANSWER, WAIT
 
 READ, EXPIRED, ALL = 100, 150, 200  # offsets of each of two partitions
 
@@ -31,7 +31,7 @@ def expire_between_batches(job: Running, admin: AdminClient) -> None:
     (source,) = job.spec.source.topics
     feed(job.spec.cluster.bootstrap_servers, source, 2, READ, ALL - READ)
     for answer in admin.delete_records([TopicPartition(source, p, EXPIRED) for p in range(2)]).values():
-        answer.result(30)
+        answer.result(ANSWER)
     job.resume()
 
 

@@ -34,7 +34,7 @@ def test_the_disk_of_a_broker_is_full_and_has_space_again(
         driver = pipeline.drive(step=20, again=True)
         wait_until(lambda: min(pipeline.positions().values(), default=0) >= 100, "the driver delivers")
         filler = fill(disk)
-        wait_until(lambda: not broker.alive, "the broker ends, because it cannot write to its log", 120)
+        wait_until(lambda: not broker.alive, "the broker ends, because it cannot write to its log")
         if driver.result().code:  # it may fail together with the broker; its supervisor starts the next one
             pipeline.run_driver(again=True)
         filler.unlink()

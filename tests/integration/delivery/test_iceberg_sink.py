@@ -5,7 +5,6 @@ tests/integration/iceberg proves the commits without Spark, with controls. The r
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -30,7 +29,7 @@ from waiting import WAIT
     ids=["commit", "batch"],
 )
 def test_killed_before_and_after_the_commit_exactly_once(
-    kafka: EmbeddedKafka, tmp_path: Path, *, of_tasks: str, of_driver: Sequence[str]
+    kafka: EmbeddedKafka, tmp_path: Path, *, of_tasks: str, of_driver: tuple[str, str]
 ) -> None:
     p = pipeline(kafka, tmp_path, "exactly-once")
     p.feed()
@@ -39,7 +38,10 @@ def test_killed_before_and_after_the_commit_exactly_once(
         p.kill_tasks(job, of_tasks)
         p.assert_exactly_once()
         assert p.table.orphans() or of_tasks != "staged", "what a killed task has written is in no snapshot"
-    p.kill_drivers(*of_driver)
+        p.kill_driver(job, of_driver[0])
+    with p.life() as job:
+        p.caught_up(job)
+        p.kill_driver(job, of_driver[1])
     with p.life() as job:
         p.caught_up(job)
         p.drain(job)

@@ -35,9 +35,8 @@ from integration.support.pipelines import (
     running,
 )
 from integration.support.produce import produce
-from waiting import WAIT, wait_until
+from waiting import ANSWER, WAIT, wait_until
 
-SECONDS = 30
 GUARANTEES = ("at-most-once", "at-least-once", "exactly-once")
 BOUNDED = {"availableNow": True}
 
@@ -75,11 +74,11 @@ HEADERS: list[tuple[str, str | bytes | None]] = [("h", b"\xff"), ("h", None), ("
 def write_all_kinds(servers: str, topic: str, side: str, partition: int) -> None:
     """Six records, written by a transaction after one that was aborted."""
     producer = Producer({"bootstrap.servers": servers, "transactional.id": f"{topic}-{partition}"})
-    producer.init_transactions(SECONDS)
+    producer.init_transactions(ANSWER)
     producer.begin_transaction()
     producer.produce(topic, b'{"n": 99}', b"aborted", partition=partition)
-    producer.flush(SECONDS)
-    producer.abort_transaction(SECONDS)
+    producer.flush(ANSWER)
+    producer.abort_transaction(ANSWER)
     producer.begin_transaction()
     producer.produce(topic, b'{"n": 1}', None, partition=partition, headers=HEADERS)
     producer.produce(topic, None, b"tombstone", partition=partition)
@@ -87,7 +86,7 @@ def write_all_kinds(servers: str, topic: str, side: str, partition: int) -> None
     producer.produce(topic, b'{"n": -1}', b"filtered", partition=partition)
     producer.produce(topic, json.dumps({"n": 2, "route": side}).encode(), b"routed", partition=partition)
     producer.produce(topic, b'{"n": 3}', b"passed", partition=partition)
-    producer.commit_transaction(SECONDS)
+    producer.commit_transaction(ANSWER)
 
 
 def expected(sink: str, side: str, partitions: Sequence[int]) -> Counter[Any]:
@@ -131,15 +130,12 @@ def test_records_of_all_kinds(
         )
         assert now["positions"] == {source: {"0": 9, "1": 9}}  # seven records and two markers
         assert (now["state"], now["abandonedRecords"], now["restarts"], now["lastError"]) == ("running", 0, 0, None)
-        wait_until(
-            lambda: delivered() == expected(sink, side, [0, 1] if preserve else [0, 0]), "what two lanes give", SECONDS
-        )
+        wait_until(lambda: delivered() == expected(sink, side, [0, 1] if preserve else [0, 0]), "what two lanes give")
 
-        admin.create_partitions([NewPartitions(source, 3)])[source].result(SECONDS)
+        admin.create_partitions([NewPartitions(source, 3)])[source].result(ANSWER)
         wait_until(
-            lambda: len(admin.list_topics(source, timeout=SECONDS).topics[source].partitions) == 3,
+            lambda: len(admin.list_topics(source, timeout=ANSWER).topics[source].partitions) == 3,
             "three partitions",
-            SECONDS,
         )
         write_all_kinds(servers, source, side, 2)
         job.until(
@@ -155,7 +151,7 @@ def test_records_of_all_kinds(
 
 
 def same_as_prometheus(address: str, progress: Any) -> None:
-    with urllib.request.urlopen(address.replace("/progress", "/metrics"), timeout=SECONDS) as answer:  # noqa: S310 (the job's own http address)
+    with urllib.request.urlopen(address.replace("/progress", "/metrics"), timeout=ANSWER) as answer:  # noqa: S310 (the job's own http address)
         families = {f.name: f for f in text_string_to_metric_families(answer.read().decode())}
     for metric, field in (
         ("records", "records"),
@@ -212,7 +208,7 @@ def test_at_most_once_abandons_the_batch_of_a_malformed_record_and_continues(
         assert now["abandonedRecords"] == 1
         assert now["lastError"]["reason"] == "MalformedRecord"
         produce(servers, source, b"good", partition=0)
-        wait_until(lambda: [r.value for r in read(servers, sink)] == [b"good"], "the next record", 60)
+        wait_until(lambda: [r.value for r in read(servers, sink)] == [b"good"], "the next record")
 
 
 # ------------------------------------------------ restarts in the process

@@ -14,7 +14,7 @@ from ackwright.local.kafka import EmbeddedKafka
 from ackwright_stream.admin_client import AdminClient
 from ackwright_stream.jobspec import ExitCode, JobSpec, Restart
 from integration.support.pipelines import create_topics, document, feed, job_of, read, running
-from waiting import WAIT, wait_until
+from waiting import ANSWER, WAIT, wait_until
 
 RESTART = Restart(initial_ms=100, max_ms=200, forgive_after_ms=60_000, max_attempts=2)
 
@@ -27,7 +27,7 @@ def creating() -> Iterator[EmbeddedKafka]:
 
 
 def exists(kafka: EmbeddedKafka, topic: str) -> bool:
-    return topic in AdminClient({"bootstrap.servers": kafka.bootstrap_servers}).list_topics(timeout=20).topics
+    return topic in AdminClient({"bootstrap.servers": kafka.bootstrap_servers}).list_topics(timeout=ANSWER).topics
 
 
 def test_control_a_producer_with_default_settings_creates_a_topic(creating: EmbeddedKafka) -> None:
@@ -36,7 +36,7 @@ def test_control_a_producer_with_default_settings_creates_a_topic(creating: Embe
     Producer({**asking, "allow.auto.create.topics": "false"}).list_topics(wrong, 20)
     assert not exists(creating, wrong)
     Producer(asking).list_topics(wrong, 20)
-    wait_until(lambda: exists(creating, wrong), "the broker has created the topic", 30)
+    wait_until(lambda: exists(creating, wrong), "the broker has created the topic")
 
 
 def routed(kafka: EmbeddedKafka, name: str, guarantee: str, directory: Path) -> JobSpec:

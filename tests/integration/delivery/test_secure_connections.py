@@ -48,9 +48,8 @@ from integration.support.pipelines import (
     read,
     running,
 )
-from waiting import wait_until
+from waiting import ANSWER, wait_until
 
-SECONDS = 30
 BOUNDED = {"availableNow": True}
 NEVER = 120.0  # seconds after which a job that does not end counts as hanging
 FIRST, SECOND = "right-password", "rotated-password"
@@ -164,7 +163,7 @@ def rotate(brokers: EmbeddedKafka, user: str, password: str) -> None:
     admin = AdminClient({"bootstrap.servers": brokers.bootstrap_servers})
     info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
     altered = admin.alter_user_scram_credentials([UserScramCredentialUpsertion(user, info, password.encode())])
-    altered[user].result(SECONDS)
+    altered[user].result(ANSWER)
 
 
 class Secrets:
@@ -227,7 +226,7 @@ def test_the_operator_takes_a_rotated_password_and_closes_the_old_connection(
         assert FIRST not in str(caught.value)
         return caught.value.reason is Reason.AUTHENTICATION_FAILED
 
-    wait_until(refused, "the old password is refused", SECONDS)
+    wait_until(refused, "the old password is refused")
     assert connections.credentials(pipeline) is None, "credentials that failed are no longer trusted"
     secure(guarded, tmp_path, "bob", SECOND)
     secrets.version += 1
@@ -248,7 +247,7 @@ def test_the_operator_takes_a_rotated_password_and_closes_the_old_connection(
         now[0] += 110
         use_connection(pipeline)
     gc.collect()
-    wait_until(lambda: not old & threads_of_librdkafka(), "the old connection is closed", SECONDS)
+    wait_until(lambda: not old & threads_of_librdkafka(), "the old connection is closed")
     assert len(list((tmp_path / "open").iterdir())) == 1
 
 

@@ -31,7 +31,7 @@ from integration.support.pipelines import (
 )
 from integration.support.positions_log import committed
 from integration.support.processes import naming
-from waiting import wait_until
+from waiting import WAIT, wait_until
 
 PARTITIONS = 3
 
@@ -147,7 +147,7 @@ def test_the_standby_keeps_the_order_of_the_other_guarantees(
         p.feed()
         p.until_delivered()
         second.job.drain()
-        assert second.job.wait(60) == ExitCode.OK
+        assert second.job.wait(WAIT) == ExitCode.OK
         verdict = judge(read(p.servers, str(p.spec.sink_of(KafkaSink).topic)), PARTITIONS, p.fed)
         assert verdict.unexpected == 0
         assert (verdict.lost > 0, verdict.duplicated > 0) == (guarantee == "at-most-once", guarantee == "at-least-once")
@@ -176,7 +176,7 @@ def test_only_a_silent_driver_is_deposed_and_then_stands_by_itself(
             p.until_delivered()
             assert (first.progress()["driver"], second.progress()["driver"]) == (1, 0)
             first.job.drain()
-            assert first.job.wait(60) == ExitCode.OK
+            assert first.job.wait(WAIT) == ExitCode.OK
             second.until(lambda now: now["state"] == "running", "the standby takes over")
         p.feed()
         p.assert_exactly_once()
@@ -194,7 +194,7 @@ def test_a_driver_that_returns_after_its_successor_has_stopped_takes_the_pipelin
         p.feed()
         p.until_delivered()
         second.job.drain()
-        assert second.job.wait(60) == ExitCode.OK
+        assert second.job.wait(WAIT) == ExitCode.OK
         first.resume()
         first.until(lambda now: now["driver"] == 3, "the first driver owns the pipeline again")
         p.feed()
@@ -217,7 +217,7 @@ def test_a_restarted_query_and_a_failed_standby_leave_the_pipeline_with_its_driv
         p.until_delivered()
         assert (first.progress()["driver"], second.progress()["state"]) == (1, "standby")
         os.kill(java_of(tmp_path / "1"), signal.SIGKILL)
-        assert second.job.wait(60) == ExitCode.FAILED  # without Spark it could not take over
+        assert second.job.wait(WAIT) == ExitCode.FAILED  # without Spark it could not take over
         p.feed()
         p.assert_exactly_once()
 
@@ -234,4 +234,4 @@ def test_control_without_a_standby_a_second_driver_deposes_the_first(kafka: Embe
         first = p.active()
         second = p.start()
         second.until(lambda now: now["driver"] == 2, "the second driver owns the pipeline")
-        assert first.job.wait(60) == ExitCode.SUPERSEDED
+        assert first.job.wait(WAIT) == ExitCode.SUPERSEDED

@@ -25,11 +25,19 @@ def pipeline(kafka: EmbeddedKafka, tmp_path: Path) -> Iterator[StatefulPipeline]
         yield created
 
 
-def test_counts_go_on_over_kills_before_and_after_the_commit(pipeline: StatefulPipeline) -> None:
-    pipeline.killed_at("evaluated")  # state is stored, nothing is decided
-    pipeline.killed_at("before-commit")  # offsets, rows and decision are in an open transaction
-    pipeline.killed_at("after-commit")
-    pipeline.killed_at("batch-end")  # before Spark's log of commits
+@pytest.mark.parametrize(
+    "points",
+    [
+        ("before-commit", "after-commit"),  # first offsets, rows and decision are in an open transaction
+        ("evaluated", "batch-end"),  # state is stored and nothing is decided; before Spark's log of commits
+    ],
+    ids=["commit", "batch"],
+)
+def test_counts_go_on_over_kills_before_and_after_the_commit(
+    pipeline: StatefulPipeline, points: tuple[str, ...]
+) -> None:
+    for point in points:
+        pipeline.killed_at(point)
     pipeline.drained()
     assert pipeline.counted() == Counted()
 

@@ -18,7 +18,7 @@ from ackwright_stream.reports import Verdict
 from integration.support.joined_pipelines import Event, JoinedPipeline, joined_pipeline
 from integration.support.pipelines import read
 from sql_texts import JOIN
-from waiting import WAIT
+from waiting import ANSWER, WAIT
 
 
 @pytest.fixture
@@ -34,13 +34,23 @@ def payments(first: int, count: int, at: int) -> list[Event]:
     return [Event(n, at + n, pays=True) for n in range(first, first + count)]
 
 
-def test_a_join_over_kills_before_and_after_the_commit(pipeline: JoinedPipeline, spark: SparkSession) -> None:
+@pytest.mark.parametrize(
+    "points",
+    [
+        ("evaluated", "after-commit"),  # first, state is stored and nothing is decided
+        ("before-commit", "batch-end"),
+    ],
+    ids=["decided", "batch"],
+)
+def test_a_join_over_kills_before_and_after_the_commit(
+    pipeline: JoinedPipeline, spark: SparkSession, points: tuple[str, str]
+) -> None:
     """Control: the audit finds one record too many."""
     pipeline.feed(*orders(0, 20, at=1_000), *payments(0, 5, at=1_100))
-    pipeline.killed_at("evaluated", *payments(5, 10, at=1_200))  # state is stored, nothing is decided
-    pipeline.killed_at("before-commit", *orders(20, 10, at=1_300))
-    pipeline.killed_at("after-commit", *payments(0, 30, at=1_500))  # a second payment of the first orders
-    pipeline.killed_at("batch-end", *orders(30, 5, at=1_600), *payments(30, 3, at=9_000))  # the payments are too late
+    pipeline.killed_at(points[0], *payments(5, 10, at=1_200), *orders(20, 10, at=1_300))
+    pipeline.killed_at(  # a second payment of the first orders, and payments that are too late
+        points[1], *payments(0, 30, at=1_500), *orders(30, 5, at=1_600), *payments(30, 3, at=9_000)
+    )
     in_time = pipeline.pairs()
     assert len(in_time) == 45
     with pipeline.life() as driver:
@@ -58,6 +68,6 @@ def test_a_join_over_kills_before_and_after_the_commit(pipeline: JoinedPipeline,
     first = read(pipeline.servers, pipeline.sink)[0]
     producer = Producer({"bootstrap.servers": pipeline.servers})
     producer.produce(pipeline.sink, first.value, first.key, partition=first.partition)
-    assert producer.flush(30) == 0
+    assert producer.flush(ANSWER) == 0
     again = audit(spark, pipeline.job)
     assert (again.verdict, again.lost, again.duplicated, again.unexpected) == (Verdict.BROKEN, 0, 1, 0), again

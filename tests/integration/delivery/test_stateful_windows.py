@@ -20,7 +20,7 @@ from ackwright_stream.jobspec import JobSpec, KafkaSink
 from ackwright_stream.reports import Verdict
 from integration.support.pipelines import create_topics, document, job_of, read, running
 from integration.support.stateful_pipelines import create_decisions
-from waiting import WAIT, wait_until
+from waiting import ANSWER, WAIT, wait_until
 
 SQL = """
     SELECT CAST(unix_timestamp(window.start) AS STRING) AS key, CAST(count(*) AS STRING) AS value
@@ -59,7 +59,7 @@ def feed(job: JobSpec, seconds: Iterable[int]) -> None:
     for second in seconds:
         value = json.dumps({"at": f"1970-01-01T00:{second // 60:02}:{second % 60:02}Z"})
         producer.produce(job.source.topics[0], value.encode(), partition=0)
-    assert producer.flush(30) == 0
+    assert producer.flush(ANSWER) == 0
 
 
 def test_windows_with_late_records_over_kills(kafka: EmbeddedKafka, tmp_path: Path, spark: SparkSession) -> None:
@@ -97,6 +97,6 @@ def test_windows_with_late_records_over_kills(kafka: EmbeddedKafka, tmp_path: Pa
     output = read(job.cluster.bootstrap_servers, sink)
     producer = Producer({"bootstrap.servers": job.cluster.bootstrap_servers})
     producer.produce(sink, output[0].value, output[0].key, partition=output[0].partition)
-    assert producer.flush(30) == 0
+    assert producer.flush(ANSWER) == 0
     assert (again := audit(spark, job)).verdict is Verdict.BROKEN, again
     assert (again.lost, again.duplicated, again.unexpected) == (0, 1, 0)

@@ -34,8 +34,8 @@ def test_after_a_transaction_time_out_batches_are_smaller_until_they_are_quick(
     (points / "mid-produce").write_text("hang")  # of the first batch
     with running(spec, tmp_path) as job:
         job.arrived(points / "mid-produce.hit")
-        wait_until(lambda: hanging(servers, sink), "the transaction's rows are in the log", 30)
-        wait_until(lambda: not hanging(servers, sink), "the coordinator ends the transaction", 60)
+        wait_until(lambda: hanging(servers, sink), "the transaction's rows are in the log")
+        wait_until(lambda: not hanging(servers, sink), "the coordinator ends the transaction")
         job.release("mid-produce")
         job.until_position(1, ALL)
         log = job.job.log.read_text()

@@ -22,7 +22,7 @@ from ackwright_stream.reports import Verdict as AuditVerdict
 from integration.support.driver_lives import DriverLives
 from integration.support.pipelines import Verdict, assert_nothing_hangs, job_of, judge, positions_of, read
 from integration.support.two_clusters import TwoClusters
-from waiting import WAIT, wait_until
+from waiting import ANSWER, WAIT, wait_until
 
 PARTITIONS, EACH = 2, 100
 
@@ -58,7 +58,7 @@ class Pipeline(DriverLives):
         consumer = Consumer({"bootstrap.servers": self.servers, "group.id": f"{self.spec.group}.lag"})
         try:
             lanes = [TopicPartition(self.source, p) for p in range(self.partitions)]
-            return [x.offset for x in consumer.committed(lanes, timeout=20)]
+            return [x.offset for x in consumer.committed(lanes, timeout=ANSWER)]
         finally:
             consumer.close()
 
@@ -104,7 +104,7 @@ def test_a_zombie_driver_and_added_partitions_exactly_once(two_clusters: TwoClus
         p.assert_exactly_once()
         for kafka, topic in ((two_clusters.sink, p.sink), (two_clusters.source, p.source)):
             admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
-            admin.create_partitions([NewPartitions(topic, PARTITIONS + 1)])[topic].result(30)
+            admin.create_partitions([NewPartitions(topic, PARTITIONS + 1)])[topic].result(ANSWER)
         before, p.partitions = p.fed, PARTITIONS + 1
         p.feed()
         expected = {0: p.fed, 1: p.fed, 2: p.fed - before}

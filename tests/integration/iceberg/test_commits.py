@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
+from dataclasses import replace
 from pathlib import Path
 from threading import Barrier
 from typing import Any
@@ -127,7 +128,7 @@ def test_a_driver_that_is_overtaken_between_its_read_and_its_commit_is_refused(
 
 def test_drivers_that_race_get_different_generations(table: Table, tmp_path: Path) -> None:
     """Every commit makes a snapshot, so no two of them can follow the same one."""
-    spec = job(tmp_path, table)
+    spec = replace(job(tmp_path, table), operation_timeout_ms=240_000)  # each loses many races before it joins
     Driver(spec)
     drivers = [IcebergStore(spec) for _ in range(RACERS)]
     start = Barrier(RACERS)

@@ -13,7 +13,7 @@ from ackwright_stream.positions import Range
 from integration.support.postgres import Database, Postgres
 from integration.support.postgres_stores import TABLE, A, B, Driver, job, rows
 from integration.support.processes import naming
-from waiting import wait_until
+from waiting import ANSWER, wait_until
 
 START = """
 import time
@@ -33,8 +33,8 @@ def test_it_ends_and_leaves_nothing_when_its_process_is_killed() -> None:
         assert not is_free(int(port))
     finally:
         process.kill()
-        process.wait(30)
-    wait_until(lambda: not Path(directory).exists() and not naming(Path(directory)), "nothing is left", 30)
+        process.wait(ANSWER)
+    wait_until(lambda: not Path(directory).exists() and not naming(Path(directory)), "nothing is left")
     assert is_free(int(port))
 
 

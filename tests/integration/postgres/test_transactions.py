@@ -20,7 +20,7 @@ from ackwright_stream.positions import Range
 from ackwright_stream.sinks.postgres.sink import PostgresStore
 from integration.support.postgres import Database
 from integration.support.postgres_stores import A, B, Driver, job, offsets, position, rows, with_session
-from waiting import wait_until
+from waiting import ANSWER, WAIT, wait_until
 
 pytestmark = pytest.mark.usefixtures("rows_table")
 
@@ -66,7 +66,7 @@ class Paused:
         self._arrived, self._release = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, args=(driver.task(), batch, slot), daemon=True)
         self._thread.start()
-        wait_until(lambda: self._arrived.is_set() or self.outcome, "the task has begun", 30)
+        wait_until(lambda: self._arrived.is_set() or self.outcome, "the task has begun")
 
     def _run(self, task: Any, batch: Range, slot: int) -> None:
         def slow() -> Iterator[Any]:
@@ -74,7 +74,7 @@ class Paused:
                 yield part
                 if i == 0:
                     self._arrived.set()
-                    self._release.wait(60)
+                    self._release.wait(WAIT)
 
         try:
             self.outcome = task.advance(slot, [batch], slow())
@@ -84,7 +84,7 @@ class Paused:
     def release(self) -> Any:
         """What became of the task."""
         self._release.set()
-        self._thread.join(60)
+        self._thread.join(ANSWER)
         return self.outcome
 
 

@@ -16,11 +16,10 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, 
 from confluent_kafka.admin import NewTopic
 
 from ackwright_stream.admin_client import AdminClient
-from integration.support.members import join
+from integration.support.members import delete_group, join
 from integration.support.wire import FENCED, INVALID_TXN_STATE, Owner, Wire
-from waiting import wait_until
+from waiting import ANSWER, wait_until
 
-SECONDS = 30
 MISSING = -1001  # what committed() answers for a partition without a position (RD_KAFKA_OFFSET_INVALID)
 STABLE, UNSTABLE = {"isolation.level": "read_committed"}, {"isolation.level": "read_uncommitted"}
 
@@ -68,23 +67,23 @@ class Lane:
     def producer(self, **settings: Any) -> Producer:
         base = {"bootstrap.servers": self.servers, "transactional.id": self.transactional_id, "retry.backoff.ms": 5}
         producer = Producer({**base, **settings})
-        producer.init_transactions(SECONDS)
+        producer.init_transactions(ANSWER)
         return producer
 
     def pend(self, producer: Producer, offset: int, metadata: str = "") -> None:
         """Begins a transaction with an offset that stays pending until the transaction ends."""
         producer.begin_transaction()
         metadata_of_group = self.consumer().consumer_group_metadata()
-        producer.send_offsets_to_transaction(self.at(offset, metadata), metadata_of_group, SECONDS)
+        producer.send_offsets_to_transaction(self.at(offset, metadata), metadata_of_group, ANSWER)
 
     def advance(self, offset: int, before_end: Callable[[], object] = lambda: None, metadata: str = "") -> None:
         """A transaction of the lane without rows."""
         producer = self.producer()
         self.pend(producer, offset, metadata)
         before_end()
-        producer.commit_transaction(SECONDS)
+        producer.commit_transaction(ANSWER)
 
-    def committed(self, timeout: float = SECONDS, **settings: str) -> TopicPartition:
+    def committed(self, timeout: float = ANSWER, **settings: str) -> TopicPartition:
         consumer = self.consumer(**settings)
         try:
             return consumer.committed(self.at(0), timeout=timeout)[0]
@@ -92,27 +91,27 @@ class Lane:
             consumer.close()
 
     def position(self, **settings: str) -> int:
-        return int(self.committed(SECONDS, **settings).offset)
+        return int(self.committed(ANSWER, **settings).offset)
 
 
 def create(admin: AdminClient, topic: str, partitions: int = 3) -> str:
-    admin.create_topics([NewTopic(topic, partitions)])[topic].result(SECONDS)
+    admin.create_topics([NewTopic(topic, partitions)])[topic].result(ANSWER)
 
     def known() -> bool:
-        metadata = admin.list_topics(timeout=SECONDS).topics.get(topic)
+        metadata = admin.list_topics(timeout=ANSWER).topics.get(topic)
         return (
             metadata is not None
             and len(metadata.partitions) == partitions
             and all(p.leader >= 0 for p in metadata.partitions.values())
         )
 
-    wait_until(known, f"topic {topic} has leaders", SECONDS)
+    wait_until(known, f"topic {topic} has leaders")
     return topic
 
 
 def delete(admin: AdminClient, topic: str) -> None:
-    admin.delete_topics([topic])[topic].result(SECONDS)
-    wait_until(lambda: topic not in admin.list_topics(timeout=SECONDS).topics, f"topic {topic} is gone", SECONDS)
+    admin.delete_topics([topic])[topic].result(ANSWER)
+    wait_until(lambda: topic not in admin.list_topics(timeout=ANSWER).topics, f"topic {topic} is gone")
 
 
 def test_rule_1_a_plain_commit_inside_a_transaction_wins_over_it(lane: Lane) -> None:
@@ -177,7 +176,7 @@ def test_rule_3_init_ends_what_the_old_owner_left_open_before_the_position_is_re
     lane.producer()
     assert lane.position() == 1
     with pytest.raises(KafkaException) as caught:
-        old.commit_transaction(SECONDS)
+        old.commit_transaction(ANSWER)
     assert caught.value.args[0].code() == KafkaError._FENCED
     assert lane.position() == 1
 
@@ -191,7 +190,7 @@ def test_rule_4_first_position_and_record_in_the_ledger_come_together(admin: Adm
         producer = lane.producer()
         lane.pend(producer, 0)
         producer.produce(ledger, key=b"lane", value=b"{}")
-        end(producer, SECONDS)
+        end(producer, ANSWER)
         assert lane.position() == position
         assert keys(lane, ledger) == records
 
@@ -205,18 +204,18 @@ def test_rule_4_an_open_transaction_hides_later_records_of_the_ledger(
     holding = other.producer()
     holding.begin_transaction()
     holding.produce(ledger, key=b"other", value=b"{}")
-    assert holding.flush(SECONDS) == 0
+    assert holding.flush(ANSWER) == 0
     producer = lane.producer()
     lane.pend(producer, 0)
     producer.produce(ledger, key=b"lane", value=b"{}")
-    producer.commit_transaction(SECONDS)
+    producer.commit_transaction(ANSWER)
     assert lane.position() == 0
     assert keys(lane, ledger) == []
     end = TopicPartition(ledger, 0)
-    assert lane.consumer().get_watermark_offsets(end, SECONDS)[1] == 0  # this is the last stable offset, too
-    assert lane.consumer(**UNSTABLE).get_watermark_offsets(end, SECONDS)[1] >= 2
-    holding.abort_transaction(SECONDS)
-    wait_until(lambda: keys(lane, ledger) == [b"lane"], "the record can be read", SECONDS)
+    assert lane.consumer().get_watermark_offsets(end, ANSWER)[1] == 0  # this is the last stable offset, too
+    assert lane.consumer(**UNSTABLE).get_watermark_offsets(end, ANSWER)[1] >= 2
+    holding.abort_transaction(ANSWER)
+    wait_until(lambda: keys(lane, ledger) == [b"lane"], "the record can be read")
 
 
 def keys(lane: Lane, topic: str) -> list[bytes | None]:
@@ -225,7 +224,7 @@ def keys(lane: Lane, topic: str) -> list[bytes | None]:
     consumer.assign([TopicPartition(topic, 0, 0)])
     keys_: list[bytes | None] = []
     while True:
-        message = consumer.poll(SECONDS)
+        message = consumer.poll(ANSWER)
         assert message is not None, f"{topic} has no end"
         if message.error():
             assert message.error().code() == KafkaError._PARTITION_EOF
@@ -246,7 +245,7 @@ def test_rule_8_an_old_task_can_commit_into_a_recreated_topic(admin: AdminClient
     def recreate() -> None:
         delete(admin, lane.topic)
         create(admin, lane.topic, 1)
-        wait_until(lambda: lane.position(**UNSTABLE) == MISSING, "the deleted topic's positions are gone", SECONDS)
+        wait_until(lambda: lane.position(**UNSTABLE) == MISSING, "the deleted topic's positions are gone")
 
     lane.advance(1000)
     recreate()
@@ -258,7 +257,7 @@ def test_rule_8_an_old_task_can_commit_into_a_recreated_topic(admin: AdminClient
 
 def test_rule_8_deleting_the_group_deletes_a_pending_offset(admin: AdminClient, lane: Lane) -> None:
     lane.advance(5)
-    lane.advance(7, before_end=lambda: admin.delete_consumer_groups([lane.group])[lane.group].result(SECONDS))
+    lane.advance(7, before_end=lambda: delete_group(admin, lane.group))
     assert lane.position() == MISSING
 
 
@@ -270,7 +269,7 @@ def test_rule_9_a_pending_offset_hides_the_position_from_read_committed_alone(la
     with pytest.raises(KafkaException) as caught:
         lane.committed(timeout=2)
     assert caught.value.args[0].code() == KafkaError._TIMED_OUT
-    producer.commit_transaction(SECONDS)
+    producer.commit_transaction(ANSWER)
     assert lane.position() == 9
 
 
@@ -286,14 +285,17 @@ def test_rule_9_the_admin_call_must_name_the_partitions_and_check_their_errors(
 
     def listed(partitions: list[TopicPartition] | None) -> dict[int, tuple[int, int | None]]:
         asked = [ConsumerGroupTopicPartitions(group, partitions)]
-        answer = admin.list_consumer_group_offsets(asked, require_stable=True)[group].result(SECONDS)
+        answer = wait_until(
+            lambda: admin.list_consumer_group_offsets(asked, require_stable=True)[group].result(ANSWER),
+            "the coordinator answers",
+        )
         return {p.partition: (p.offset, p.error and p.error.code()) for p in answer.topic_partitions}
 
     unstable = (MISSING, KafkaError.UNSTABLE_OFFSET_COMMIT)
     assert listed([TopicPartition(source, i) for i in range(3)]) == {0: (1, None), 1: unstable, 2: unstable}
     assert listed(None) == {0: (1, None), 1: unstable}  # the partition that has only a pending offset is not there
     for producer in producers:
-        producer.abort_transaction(SECONDS)
+        producer.abort_transaction(ANSWER)
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
@@ -326,7 +328,7 @@ def test_rule_12_rows_that_a_full_queue_refused_do_not_hinder_the_commit(admin: 
     lane.pend(producer, 250)
     rows: list[dict[str, Any]] = [{"value": b"%d" % i} for i in range(250)]
     accepted = producer.produce_batch(sink, rows)
-    producer.commit_transaction(SECONDS)
+    producer.commit_transaction(ANSWER)
     assert (accepted, sum("_error" in row for row in rows)) == (100, 150)
     assert lane.position() == 250
 
@@ -336,8 +338,6 @@ def test_rule_13_offsets_count_more_than_rows(admin: AdminClient, lane: Lane) ->
     producer = lane.producer()
     producer.begin_transaction()
     producer.produce(sink, b"one row")
-    producer.commit_transaction(SECONDS)
-    wait_until(
-        lambda: lane.consumer().get_watermark_offsets(TopicPartition(sink, 0), SECONDS) == (0, 2), "the marker", SECONDS
-    )
+    producer.commit_transaction(ANSWER)
+    wait_until(lambda: lane.consumer().get_watermark_offsets(TopicPartition(sink, 0), ANSWER) == (0, 2), "the marker")
     assert keys(lane, sink) == [None]

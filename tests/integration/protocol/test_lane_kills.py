@@ -47,7 +47,7 @@ def kill_one_task_at_each(pipeline: LanePipeline, points: tuple[str, ...], in_th
     for task, point in zip(tasks, points, strict=True):
         task.arrived(point)
     lanes_in_the_log = {points.index(point) for point in in_the_log}
-    wait_until(lambda: lanes_in_the_log <= lanes_with_rows(pipeline), f"those at {in_the_log} have rows in the log", 30)
+    wait_until(lambda: lanes_in_the_log <= lanes_with_rows(pipeline), f"those at {in_the_log} have rows in the log")
     for task in tasks:
         task.kill()
 
@@ -155,8 +155,8 @@ def test_transaction_times_out_while_the_task_is_in_it_exactly_once(kafka: Embed
         # Unsent records expire after the same time, and on a slow machine sending them takes more than 5 s.
         task = pipeline.task(0, 100, 200, driver, {"before-commit": "hang"}, transaction_timeout_ms=15_000)
         task.arrived("before-commit")
-        wait_until(lambda: lanes_with_rows(pipeline), "the transaction's rows are in the log", 30)
-        wait_until(lambda: not hanging(pipeline.bootstrap, pipeline.sink), "the coordinator ends it", 60)
+        wait_until(lambda: lanes_with_rows(pipeline), "the transaction's rows are in the log")
+        wait_until(lambda: not hanging(pipeline.bootstrap, pipeline.sink), "the coordinator ends it")
         task.release("before-commit")
         result = task.result()
         assert result.code != 0, result
@@ -214,4 +214,4 @@ def test_an_overtaken_task_corrupts_only_without_fencing(kafka: EmbeddedKafka, t
         result = task.result()
         assert result.outcomes == {"done": 1}
         assert judge(read(pipeline.bootstrap, pipeline.sink), 1, 300).duplicated == 100
-        wait_until(lambda: watcher.backwards, "the position moves backwards", 30)
+        wait_until(lambda: watcher.backwards, "the position moves backwards")

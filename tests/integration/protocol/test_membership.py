@@ -1,16 +1,13 @@
 """The membership of the driver in its consumer group, on real brokers: the fence between drivers.
 
-docs/protocol.md#rule-1 and #rule-8. The last part is an upgrade from a release that fenced each lane by a separate
-transactional.id and had no membership.
+docs/protocol.md#rule-1 and #rule-8. Drivers of releases without a membership: test_older_release.py.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -20,19 +17,14 @@ from ackwright_stream.connection import positions_consumer
 from ackwright_stream.delivery.exactly_once import process_and_advance
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import KafkaSink, Reason
-from ackwright_stream.lanes import Lanes, Outcome
+from ackwright_stream.lanes import Outcome
 from ackwright_stream.ownership import Ownership
 from ackwright_stream.positions import Lane, Position, Range
 from ackwright_stream.sinks.base import Membership
-from ackwright_stream.sinks.kafka import lane_ids
-from ackwright_stream.sinks.kafka.lane_records import record_key
 from ackwright_stream.sinks.kafka.membership import Member
-from integration.support.members import describe, end_membership, join
-from integration.support.older_release import OldDriver, OldTask
-from integration.support.pipelines import LANES, assert_nothing_hangs
-from integration.support.produce import produce_pairs
+from integration.support.members import delete_group, describe, end_membership, join
+from integration.support.pipelines import assert_nothing_hangs
 from integration.support.rules import (
-    SECONDS,
     NewPipe,
     Pipe,
     add_partitions,
@@ -43,7 +35,7 @@ from integration.support.rules import (
     with_short_session,
 )
 from minimal_job import with_member
-from waiting import wait_until
+from waiting import ANSWER, wait_until
 
 
 def at(p: Pipe, owned: Ownership, *offsets: int) -> dict[Lane, Position]:
@@ -102,9 +94,9 @@ def test_a_driver_that_is_overtaken_while_it_joins_has_lost_a_conflict(pipe: New
         wait_until(lambda: describe(p.admin, p.job.group).state is ConsumerGroupState.PREPARING_REBALANCING, "a join")
         second = pool.submit(Member, p.job)
         with pytest.raises(JobError) as caught:
-            first.result(SECONDS)
+            first.result(ANSWER)
         silent.close()
-        end_membership(second.result(SECONDS))
+        end_membership(second.result(ANSWER))
     assert caught.value.reason is Reason.POSITION_CONFLICT, caught.value
 
 
@@ -119,14 +111,14 @@ def test_a_driver_waits_for_offsets_that_were_sent_before_it_joined(pipe: NewPip
     with ThreadPoolExecutor(1) as pool:
 
         def overtaken() -> Iterator[pa.RecordBatch]:
-            wait_until(lambda: is_pending(p), "the offset is pending", SECONDS)
+            wait_until(lambda: is_pending(p), "the offset is pending")
             successors.append(pool.submit(p.take))
-            wait_until(lambda: member_id(p) != before, "the younger driver has joined", SECONDS)
+            wait_until(lambda: member_id(p) != before, "the younger driver has joined")
             assert not successors[0].done()
             yield from rows(b"a")
 
         assert transaction.commit(at(p, owned, 5), overtaken()) == 1
-        assert successors[0].result(SECONDS).positions == {p.lane(0): 5, p.lane(1): 0}
+        assert successors[0].result(ANSWER).positions == {p.lane(0): 5, p.lane(1): 0}
     assert p.written() == [b"a"]
 
 
@@ -138,7 +130,7 @@ def test_a_driver_ends_what_the_slots_of_the_older_one_left_open(pipe: NewPipe) 
     successors: list[Ownership] = []
 
     def overtaken() -> Iterator[pa.RecordBatch]:
-        wait_until(lambda: is_pending(p), "the offset is pending", SECONDS)
+        wait_until(lambda: is_pending(p), "the offset is pending")
         successors.append(p.take())
         yield from rows(b"a")
 
@@ -160,7 +152,7 @@ def test_a_driver_ends_what_the_older_one_left_open_in_its_slots_and_while_it_se
         producer = p.sinks[-1].transactions.initialised(transactional_id)
         producer.begin_transaction()
         offset = TopicPartition(p.source, n, 3)
-        producer.send_offsets_to_transaction([offset], owned.lanes.membership, SECONDS)
+        producer.send_offsets_to_transaction([offset], owned.lanes.membership, ANSWER)
     assert is_pending(p)
     if by_hand:
         p.set_positions(0)
@@ -177,7 +169,7 @@ def test_offsets_cannot_be_set_by_hand_while_a_driver_is_a_member(pipe: NewPipe)
             offsets=[TopicPartition(p.source, 0, 3)], asynchronous=False
         ): KafkaError.UNKNOWN_MEMBER_ID,
         lambda: p.alter_positions(4): KafkaError.UNKNOWN_MEMBER_ID,
-        lambda: p.admin.delete_consumer_groups([p.job.group])[p.job.group].result(SECONDS): KafkaError.NON_EMPTY_GROUP,
+        lambda: delete_group(p.admin, p.job.group): KafkaError.NON_EMPTY_GROUP,
     }
     for call, code in by_hand.items():
         with pytest.raises(KafkaException) as caught:
@@ -206,7 +198,7 @@ def test_an_attempt_that_failed_moved_none_of_its_lanes(pipe: NewPipe) -> None:
     ranges = [Range(p.lane(0), 0, 5), Range(p.lane(1), 0, 4)]
 
     def failing() -> Iterator[pa.RecordBatch]:
-        wait_until(lambda: is_pending(p), "the offsets are pending", SECONDS)
+        wait_until(lambda: is_pending(p), "the offsets are pending")
         raise JobError(Reason.BATCH_FAILED, "torn")
         yield
 
@@ -219,7 +211,7 @@ def test_an_attempt_that_failed_moved_none_of_its_lanes(pipe: NewPipe) -> None:
 
 def is_no_member_soon(owned: Ownership) -> None:
     """Waits until the driver knows that its membership has ended; its tasks are then refused."""
-    wait_until(lambda: not owned.lanes.sink.is_member(), "the driver knows that it is no member", 15)
+    wait_until(lambda: not owned.lanes.sink.is_member(), "the driver knows that it is no member", 60)
 
 
 def test_an_older_driver_notices_within_seconds_that_another_has_joined(pipe: NewPipe) -> None:
@@ -260,121 +252,3 @@ def test_a_driver_notices_within_seconds_that_another_program_has_joined(pipe: N
     assert reason_of(lambda: owned.lanes.advance(0, [Range(p.lane(), 0, 3)])) is Reason.POSITION_CONFLICT
     other.close()
     assert p.take(owned.driver).lanes.advance(0, [Range(p.lane(), 0, 3)])[0] is Outcome.DONE
-
-
-# ------------------------------------------------ a driver of an earlier release
-
-
-def old_driver(p: Pipe) -> OldDriver:
-    return OldDriver(p.job, [p.lane(0), p.lane(1)], p.ids()[p.source])
-
-
-def steps_of(task: OldTask) -> list[Callable[[], None]]:
-    """The steps of an old task that delivers the first five offsets of its lane."""
-    return [task.init, lambda: task.decide(0), lambda: task.send_offsets(5), lambda: task.write(b"old"), task.commit]
-
-
-def run(steps: list[Callable[[], None]]) -> None:
-    for step in steps:
-        step()
-
-
-# What ends an old task, by the number of its steps before the takeover.
-OLD_ENDS = {
-    0: Reason.TOPIC_REPLACED,  # it reads the slots as a part of the topic's id
-    1: Reason.TOPIC_REPLACED,
-    2: Reason.POSITION_CONFLICT,  # its transactional.id is fenced
-    3: Reason.POSITION_CONFLICT,
-    4: Reason.POSITION_CONFLICT,
-}
-
-
-@pytest.mark.parametrize("before", OLD_ENDS)
-def test_a_task_of_an_earlier_release_cannot_commit_after_the_takeover(pipe: NewPipe, before: int) -> None:
-    p = pipe()
-    steps = steps_of(old_driver(p).task(p.lane()))
-    run(steps[:before])
-    owned = p.take()
-    assert owned.positions == {p.lane(0): 0, p.lane(1): 0}
-    assert reason_of(lambda: run(steps[before:])) is OLD_ENDS[before]
-    work = p.work(owned, Range(p.lane(), 0, 5))
-    assert process_and_advance(work, work.task, rows(b"new")) == (Outcome.DONE, 1)
-    assert (p.positions(), p.written()) == ({0: 5, 1: 0}, [b"new"])
-    assert_nothing_hangs(p.servers, p.sink)
-
-
-def test_what_an_earlier_release_has_committed_is_not_delivered_again(pipe: NewPipe) -> None:
-    p = pipe()
-    old = old_driver(p)
-    run(steps_of(old.task(p.lane())))
-    owned = p.take()
-    assert owned.driver > old.number
-    assert owned.positions == {p.lane(0): 5, p.lane(1): 0}
-    assert p.written() == [b"old"]
-
-
-@pytest.mark.parametrize("starts", [False, True])
-def test_a_task_of_an_earlier_release_that_begins_during_the_takeover_ends(
-    pipe: NewPipe, monkeypatch: pytest.MonkeyPatch, *, starts: bool
-) -> None:
-    """After the new driver has taken the lane by its transactional.id, and before it settles.
-
-    starts: its driver starts then as well; the group was empty when it checked that. Variants
-    member-upgrade-settled and, as the control, member-upgrade-marked-last of the model.
-    """
-    p = pipe()
-    old = old_driver(p)
-    reasons: list[Reason] = []
-    settle = Lanes.settle
-
-    def after_the_task(self: Lanes, *arguments: Any) -> None:
-        reasons.append(reason_of(lambda: run(steps_of((old_driver(p) if starts else old).task(p.lane())))))
-        settle(self, *arguments)
-
-    monkeypatch.setattr(Lanes, "settle", after_the_task)
-    owned = p.take()
-    assert reasons == [Reason.TOPIC_REPLACED]
-    assert owned.lanes.advance(0, [Range(p.lane(), 0, 5)], rows(b"new")) == (Outcome.DONE, 1)
-    assert p.written() == [b"new"]
-
-
-def test_a_lane_of_an_earlier_release_whose_record_is_lost_gets_it_again(pipe: NewPipe) -> None:
-    """As with the lanes topic. A record that is there stays: it tells the audit where to begin."""
-    p = pipe()
-    old_driver(p)
-    key, record = record_key(p.job.group, p.lane(1)), {"start": 7, "topicId": p.ids()[p.source]}
-    produce_pairs(p.servers, LANES, [(key, json.dumps(record).encode())])
-    p.take()
-    assert p.records() == {key: record, record_key(p.job.group, p.lane(0)): {**record, "start": 0}}
-    p.forget_positions()
-    assert reason_of(p.take) is Reason.POSITION_LOST
-
-
-def test_control_without_its_transactional_ids_an_earlier_release_delivers_again(
-    pipe: NewPipe, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    p = pipe()
-    steps = steps_of(old_driver(p).task(p.lane()))
-    run(steps[:2])
-    monkeypatch.setattr(lane_ids, "take_from_older_release", lambda *_: None)
-    assert p.take().lanes.advance(0, [Range(p.lane(), 0, 5)], rows(b"new")) == (Outcome.DONE, 1)
-    run(steps[2:])
-    assert p.written() == [b"new", b"old"]
-
-
-@pytest.mark.parametrize("guarantee", ["exactly-once", "at-least-once"])
-def test_a_driver_of_an_earlier_release_that_starts_later_finds_another_topic(pipe: NewPipe, guarantee: str) -> None:
-    """Its start fences the driver's own transactional.id, with which at-least-once advances: the driver restarts."""
-    p = pipe(guarantee)
-    owned = p.take()
-    at_least_once = guarantee == "at-least-once"
-    if at_least_once:
-        owned.lanes.advance_all({p.lane(): 1})
-    assert reason_of(lambda: old_driver(p)) is Reason.TOPIC_REPLACED
-    if at_least_once:
-        assert reason_of(lambda: owned.lanes.advance_all({p.lane(): 2})) is Reason.POSITION_CONFLICT
-        p.take(owned.driver).lanes.advance_all({p.lane(): 2})
-        assert p.positions() == {0: 2, 1: 0}
-    else:
-        assert owned.lanes.advance(0, [Range(p.lane(), 0, 5)], rows(b"new")) == (Outcome.DONE, 1)
-        assert p.written() == [b"new"]

@@ -24,9 +24,8 @@ from integration.support.members import end_membership
 from integration.support.pipelines import LANES as LANES_TOPIC
 from integration.support.pipelines import document, job_of, positions_of
 from minimal_job import with_member
-from waiting import wait_until
+from waiting import ANSWER, wait_until
 
-SECONDS = 30
 RETENTION = 60  # seconds
 TOPIC = "expiry"
 SETTINGS = {"offsets.retention.minutes": "1", "offsets.retention.check.interval.ms": "3000"}
@@ -39,7 +38,7 @@ def servers(tmp_path: Path) -> Iterator[str]:
         admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
         created = admin.create_topics([NewTopic(TOPIC, 2, 1), NewTopic(LANES_TOPIC, 1, 1)])
         for answer in created.values():
-            answer.result(SECONDS)
+            answer.result(ANSWER)
         yield kafka.bootstrap_servers
 
 

@@ -17,9 +17,9 @@ from ackwright_stream.jobspec import Reason
 from ackwright_stream.lanes import Outcome
 from ackwright_stream.positions import Position, Range, fingerprint
 from ackwright_stream.sinks.kafka import lane_records
-from integration.support.rules import SECONDS, NewPipe, Pipe, reason_of, rows
+from integration.support.rules import NewPipe, Pipe, reason_of, rows
 from minimal_job import with_positions
-from waiting import wait_until
+from waiting import ANSWER, wait_until
 
 
 def of(p: Pipe, identity: str) -> Pipe:
@@ -53,14 +53,14 @@ def test_records_that_went_with_the_lanes_topic_are_written_again(pipe: NewPipe)
     p = replace(p, job=with_positions(p.job, lanes_topic=name))
 
     def create() -> None:
-        p.admin.create_topics([NewTopic(name, 1, 3)])[name].result(SECONDS)
-        wait_until(lambda: name in p.admin.list_topics(timeout=SECONDS).topics, "the topic is there", SECONDS)
+        p.admin.create_topics([NewTopic(name, 1, 3)])[name].result(ANSWER)
+        wait_until(lambda: name in p.admin.list_topics(timeout=ANSWER).topics, "the topic is there")
 
     create()
     p.take()
     assert set(lane_records.records(p.job).lanes) == {p.lane(0), p.lane(1)}
-    p.admin.delete_topics([name])[name].result(SECONDS)
-    wait_until(lambda: name not in p.admin.list_topics(timeout=SECONDS).topics, "the topic is gone", SECONDS)
+    p.admin.delete_topics([name])[name].result(ANSWER)
+    wait_until(lambda: name not in p.admin.list_topics(timeout=ANSWER).topics, "the topic is gone")
     create()
     assert lane_records.records(p.job).lanes == {}
     p.take()

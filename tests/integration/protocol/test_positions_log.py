@@ -10,6 +10,7 @@ from ackwright.local.kafka import EmbeddedKafka
 from integration.support.new_topics import NewTopicName
 from integration.support.pipelines import Watcher
 from integration.support.positions_log import committed
+from waiting import ANSWER
 
 
 def test_a_position_that_moves_backwards_is_reported_and_an_aborted_commit_is_not_a_move(
@@ -18,7 +19,7 @@ def test_a_position_that_moves_backwards_is_reported_and_an_aborted_commit_is_no
     name, group = topic(partitions=2), f"g-{uuid.uuid4().hex[:10]}"
     reader = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": group})
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": group})
-    producer.init_transactions(30)
+    producer.init_transactions(ANSWER)
     for offset, end in ((10, "commit"), (30, "commit"), (5, "abort"), (40, "commit")):
         producer.begin_transaction()
         producer.send_offsets_to_transaction([TopicPartition(name, 0, offset)], reader.consumer_group_metadata(), 30)

@@ -27,9 +27,9 @@ from ackwright_stream.positions import Position, Range
 from ackwright_stream.sinks.kafka import offsets
 from ackwright_stream.sinks.kafka import sink as kafka_sink
 from integration.support.members import join
-from integration.support.rules import SECONDS, NewPipe, Pipe, is_pending, reason_of, rows, with_short_session
+from integration.support.rules import NewPipe, Pipe, is_pending, reason_of, rows, with_short_session
 from integration.support.wire import Wire
-from waiting import wait_until
+from waiting import ANSWER, wait_until
 
 ROOT = Path(__file__).parents[3]
 
@@ -44,11 +44,11 @@ def test_rule_09_a_read_waits_for_a_pending_position(pipe: NewPipe) -> None:
     def pending() -> Iterator[pa.RecordBatch]:
         # Brokers accept another transactional.id here; the slot's own would first end the transaction
         # (docs/protocol.md#rule-3).
-        wait_until(lambda: is_pending(p), "the new position is pending", SECONDS)
+        wait_until(lambda: is_pending(p), "the new position is pending")
         with pytest.raises(JobError) as caught:
             offsets.read(positions_consumer(p.job), [p.lane()], 1.0)
         assert caught.value.reason is Reason.BROKERS_UNREACHABLE  # unknown; not the old position and not none
-        assert offsets.read(lax, [p.lane()], SECONDS)[p.lane()] == Position(
+        assert offsets.read(lax, [p.lane()], ANSWER)[p.lane()] == Position(
             0, p.ids()[p.source], 1, p.job.identity
         )  # the control: an old position
         yield from ()
@@ -100,12 +100,11 @@ def test_rule_11_brokers_without_verification_are_refused(kafka: EmbeddedKafka, 
     def verify(value: str) -> None:
         entry = ConfigEntry(setting, value, incremental_operation=AlterConfigOpType.SET)
         resource = ConfigResource(ResourceType.BROKER, str(node), incremental_configs=[entry])
-        p.admin.incremental_alter_configs([resource])[resource].result(SECONDS)
+        p.admin.incremental_alter_configs([resource])[resource].result(ANSWER)
         asked = ConfigResource(ResourceType.BROKER, str(node))
         wait_until(
-            lambda: p.admin.describe_configs([asked])[asked].result(SECONDS)[setting].value == value,
+            lambda: p.admin.describe_configs([asked])[asked].result(ANSWER)[setting].value == value,
             f"{setting}={value}",
-            SECONDS,
         )
 
     try:
@@ -116,15 +115,13 @@ def test_rule_11_brokers_without_verification_are_refused(kafka: EmbeddedKafka, 
         assert f"broker {node} has {setting}=false" in caught.value.message
         with Wire(p.servers) as wire:  # the control: why it is refused
             owner = wire.init(f"{p.job.group}/late")
-            wait_until(
-                lambda: wire.commit_offset(owner, p.job.group, p.source, 2) == 0, "a late commit is taken", SECONDS
-            )
+            wait_until(lambda: wire.commit_offset(owner, p.job.group, p.source, 2) == 0, "a late commit is taken")
             assert is_pending(p)  # and no marker will ever end it
             # Only its owner can end it, if it still runs. Other tests read this log partition, and an open
             # transaction would block them.
             assert wire.add_offsets(owner, p.job.group) == 0
             assert wire.end(owner) == 0
-        wait_until(lambda: not is_pending(p), "the late commit has ended", SECONDS)
+        wait_until(lambda: not is_pending(p), "the late commit has ended")
     finally:
         verify("true")
 
@@ -190,21 +187,21 @@ def test_rule_13_rows_are_not_counted_by_offsets(pipe: NewPipe) -> None:
     """The source's last offset may be a marker's; the ends that count are those of a read_committed reader."""
     p = pipe(records=0)
     writer = Producer({"bootstrap.servers": p.servers, "transactional.id": f"{p.source}-writer"})
-    writer.init_transactions(SECONDS)
+    writer.init_transactions(ANSWER)
     for value, finish in ((b"gone", writer.abort_transaction), (b"here", writer.commit_transaction)):
         writer.begin_transaction()
         writer.produce(p.source, value, partition=0)
-        writer.flush(SECONDS)
-        finish(SECONDS)
+        writer.flush(ANSWER)
+        finish(ANSWER)
     writer.begin_transaction()
     writer.produce(p.source, b"open", partition=0)
-    writer.flush(SECONDS)
+    writer.flush(ANSWER)
     end_of = {TopicPartition(p.source, 0): OffsetSpec.latest()}
 
     def end(level: IsolationLevel) -> int:
-        return int(next(iter(p.admin.list_offsets(end_of, isolation_level=level).values())).result(SECONDS).offset)
+        return int(next(iter(p.admin.list_offsets(end_of, isolation_level=level).values())).result(ANSWER).offset)
 
-    wait_until(lambda: end(IsolationLevel.READ_COMMITTED) == 4, "the markers", SECONDS)
+    wait_until(lambda: end(IsolationLevel.READ_COMMITTED) == 4, "the markers")
     assert end(IsolationLevel.READ_UNCOMMITTED) == 5
     owned = p.take()
     assert Cluster(p.job).topology().latest[p.lane()] == 4
@@ -212,7 +209,7 @@ def test_rule_13_rows_are_not_counted_by_offsets(pipe: NewPipe) -> None:
     assert process_and_advance(work, work.task, rows(b"here")) == (Outcome.DONE, 1)
     assert p.positions()[0] == 4
     assert p.take().positions[p.lane()] == 4  # not "beyond the end"
-    writer.abort_transaction(SECONDS)
+    writer.abort_transaction(ANSWER)
 
 
 def test_rule_14_what_is_not_covered_is_documented() -> None:

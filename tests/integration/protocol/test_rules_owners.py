@@ -31,7 +31,6 @@ from integration.support.members import describe
 from integration.support.pipelines import document, feed, job_of
 from integration.support.rules import (
     GUARANTEES,
-    SECONDS,
     BatchWork,
     NewPipe,
     Pipe,
@@ -121,7 +120,7 @@ def test_rule_06_control_without_the_claim_two_attempts_duplicate(
     monkeypatch.setattr(protocol, "decide", lambda *_: None)
     for _ in range(2):
         claim_and_process(work, work.task, rows(b"a"))
-    wait_until(lambda: len(p.written()) == 2, "both copies (acks=0)", SECONDS)
+    wait_until(lambda: len(p.written()) == 2, "both copies (acks=0)")
 
 
 # ------------------------------------------------ docs/protocol.md#rule-7 and #rule-8

@@ -30,7 +30,6 @@ from integration.support.members import describe
 from integration.support.pipelines import assert_nothing_hangs, read
 from integration.support.rules import (
     GUARANTEES,
-    SECONDS,
     NewPipe,
     Pipe,
     everything,
@@ -40,7 +39,7 @@ from integration.support.rules import (
     torn,
     with_short_session,
 )
-from waiting import wait_until
+from waiting import ANSWER, wait_until
 
 ROOT = Path(__file__).parents[3]
 # Where the job calls a method named commit; each ends a transaction, in Kafka or in the sink's database.
@@ -255,7 +254,7 @@ def test_rule_03_offsets_set_by_hand_between_two_runs_halt_until_they_are_accept
     p = with_short_session(pipe(guarantee))
     p.take()
     p.end_drivers()
-    wait_until(lambda: not describe(p.admin, p.job.group).members, "the session has ended", SECONDS)
+    wait_until(lambda: not describe(p.admin, p.job.group).members, "the session has ended")
     p.alter_positions(3)
     with pytest.raises(JobError) as caught:
         p.take()
@@ -318,7 +317,7 @@ def test_rule_03_init_comes_before_the_read(pipe: NewPipe) -> None:
 
     def overtaken() -> Iterator[pa.RecordBatch]:
         yield from rows(b"older")
-        wait_until(lambda: p.written("read_uncommitted") == [b"older"], "the row is in the log", SECONDS)
+        wait_until(lambda: p.written("read_uncommitted") == [b"older"], "the row is in the log")
         positions_read.append(younger.sink.open(0, [p.lane()], younger.membership).positions[p.lane()])
 
     target = {p.lane(): Position(5, p.ids()[p.source], owned.driver)}
@@ -338,9 +337,9 @@ def test_rule_03_a_row_after_the_fencing_is_refused_as_such(pipe: NewPipe) -> No
 
     def overtaken() -> Iterator[pa.RecordBatch]:
         yield from rows(b"older")
-        wait_until(lambda: p.written("read_uncommitted") == [b"older"], "the row is in the log", SECONDS)
+        wait_until(lambda: p.written("read_uncommitted") == [b"older"], "the row is in the log")
         younger.sink.open(0, [p.lane()], younger.membership)
-        deadline = time.monotonic() + SECONDS
+        deadline = time.monotonic() + ANSWER
         while time.monotonic() < deadline:  # a refused row ends this iterator
             yield from rows(b"late")
 

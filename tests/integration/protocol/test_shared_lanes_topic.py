@@ -16,20 +16,21 @@ from ackwright_stream.jobspec import Reason
 from ackwright_stream.sinks.kafka import compacted
 from integration.support.pipelines import LANES
 from integration.support.rules import NewPipe, Pipe, reason_of
+from waiting import ANSWER
 
 
 @contextmanager
 def open_transaction(p: Pipe) -> Iterator[None]:
     """Another pipeline's driver has written a record and neither commits nor aborts."""
     producer = Producer({"bootstrap.servers": p.servers, "transactional.id": f"{p.source}-other-pipeline"})
-    producer.init_transactions(30)
+    producer.init_transactions(ANSWER)
     producer.begin_transaction()
     producer.produce(LANES, b"{}", f"{p.job.group}-other/topic-0".encode())
-    assert producer.flush(30) == 0
+    assert producer.flush(ANSWER) == 0
     try:
         yield
     finally:
-        producer.abort_transaction(30)
+        producer.abort_transaction(ANSWER)
 
 
 def impatient(p: Pipe) -> Pipe:

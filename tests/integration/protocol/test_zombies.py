@@ -29,7 +29,7 @@ from integration.support.zombies import (
     assert_zombie_driver_does_not_advance,
     assert_zombie_tasks_claim_nothing,
 )
-from waiting import wait_until
+from waiting import WAIT, wait_until
 
 # Where a task is stopped, and how it may end when it continues after a younger driver has taken over.
 ENDS: Mapping[str, set[str | None]] = {
@@ -101,10 +101,9 @@ def assert_clean(kafka: EmbeddedKafka, spec: JobSpec, count: int, watcher: Watch
             == dict.fromkeys(range(PARTITIONS), count)
         ),
         "positions where the output is",
-        30,
     )
     assert judge(read(kafka.bootstrap_servers, sink), PARTITIONS, count) == Verdict(0, 0, 0, 0)
-    wait_until(lambda: len(watcher.records) >= PARTITIONS * count, "the concurrent reader has every record", 30)
+    wait_until(lambda: len(watcher.records) >= PARTITIONS * count, "the concurrent reader has every record")
     assert judge(watcher.records, PARTITIONS, count) == Verdict(0, 0, 0, 0)
     assert watcher.backwards == []
     assert_nothing_hangs(kafka.bootstrap_servers, sink, source)
@@ -125,11 +124,11 @@ def test_zombie_driver_suspended_overtaken_and_continued_exactly_once(kafka: Emb
             first.release("before-commit")
             first.resume()
             feed(servers, source, PARTITIONS, 2000, 1000)
-            code = first.job.wait(90)
+            code = first.job.wait(WAIT)
             assert code == ExitCode.SUPERSEDED, first.job.failure()
             second.until_position(PARTITIONS, 3000)
             second.job.drain()
-            assert second.job.wait(60) == ExitCode.OK
+            assert second.job.wait(WAIT) == ExitCode.OK
         assert_clean(kafka, spec, 3000, watcher)
 
 
@@ -160,7 +159,6 @@ def test_two_drivers_that_are_always_restarted_deliver_exactly_once(kafka: Embed
             wait_until(
                 lambda: min(positions_of(servers, spec.group, source, PARTITIONS).values(), default=0) >= fed or None,
                 "all is delivered",
-                120,
             )
         finally:
             for c in contexts:
@@ -170,5 +168,5 @@ def test_two_drivers_that_are_always_restarted_deliver_exactly_once(kafka: Embed
         with running(spec, tmp_path / "last") as last:
             last.until_position(PARTITIONS, fed)
             last.job.drain()
-            assert last.job.wait(60) == ExitCode.OK
+            assert last.job.wait(WAIT) == ExitCode.OK
         assert_clean(kafka, spec, fed, watcher)

@@ -46,9 +46,7 @@ def driver(directory: Path, settings: Mapping[str, str]) -> Iterator[tuple[str, 
         process = watch.start(
             [sys.executable, "-c", DRIVER, *(f"{k}={v}" for k, v in settings.items())], stdout=out, stderr=err
         )
-        wait_until(
-            lambda: process.poll() is not None or output.read_text().endswith("\n"), "the driver listens", SECONDS
-        )
+        wait_until(lambda: process.poll() is not None or output.read_text().endswith("\n"), "the driver listens")
         assert process.poll() is None, (directory / "driver.err").read_text()
         port, secret = output.read_text().split()
         yield port, secret

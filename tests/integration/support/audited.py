@@ -17,6 +17,7 @@ from ackwright_stream.audit_report import Report
 from ackwright_stream.jobspec import Transform
 from integration.support.pipelines import wait_until_known
 from minimal_job import kafka_sink, minimal_job, with_positions
+from waiting import ANSWER
 
 PARTITIONS = 2
 
@@ -75,7 +76,7 @@ class Pipeline:
         config = {"min.insync.replicas": "2", **{name.replace("_", "."): value for name, value in settings.items()}}
         new = [NewTopic(self.topic(r), PARTITIONS, 3, config=config) for r in roles]
         for future in self.admin.create_topics(new).values():
-            future.result(30)
+            future.result(ANSWER)
         wait_until_known(self.bootstrap, *(topic.topic for topic in new))
 
     def produce(self, role: str, records_: Iterable[Record], then: str | None = None) -> Producer:
@@ -83,23 +84,23 @@ class Pipeline:
         more = {"transactional.id": f"{self.name}-{uuid.uuid4().hex[:6]}"} if then else {}
         producer = Producer({"bootstrap.servers": self.bootstrap, "acks": "all", "linger.ms": 0, **more})
         if then:
-            producer.init_transactions(30)
+            producer.init_transactions(ANSWER)
             producer.begin_transaction()
         for r in records_:
             producer.produce(
                 r.topic or self.topic(role), r.value, r.key, partition=r.partition, headers=list(r.headers) or None
             )
-        assert producer.flush(30) == 0
+        assert producer.flush(ANSWER) == 0
         if then == "commit":
-            producer.commit_transaction(30)
+            producer.commit_transaction(ANSWER)
         elif then == "abort":
-            producer.abort_transaction(30)
+            producer.abort_transaction(ANSWER)
         return producer
 
     def delete(self, role: str, partition: int, before: int) -> None:
         """Deletes the records in front of an offset, as retention does."""
         end = TopicPartition(self.topic(role), partition, before)
-        self.admin.delete_records([end])[end].result(30)
+        self.admin.delete_records([end])[end].result(ANSWER)
 
     def passed(self, offsets: Mapping[int, int], role: str = "in") -> None:
         consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": self.name})

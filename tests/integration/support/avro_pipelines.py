@@ -16,6 +16,7 @@ from confluent_kafka import Producer
 from ackwright_stream.jobspec import JobSpec
 from integration.support.pipelines import create_topics, document, job_of, read
 from integration.support.registry import SchemaRegistry
+from waiting import ANSWER
 
 PARTITIONS = 2
 ORDER: dict[str, Any] = {
@@ -106,7 +107,7 @@ class AvroPipeline:
         for value in values:
             producer.produce(self.source, value, b"k%d" % partition, partition=partition)
             self.sent[partition] += 1
-        assert producer.flush(60) == 0
+        assert producer.flush(ANSWER) == 0
 
     @staticmethod
     def record(partition: int, n: int) -> dict[str, Any]:

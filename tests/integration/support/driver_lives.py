@@ -57,15 +57,12 @@ class DriverLives:
             job.arrived(hit)
             self.caught_up(job)
 
-    def kill_drivers(self, *points: str) -> None:
-        """A driver is killed at each point, in the middle of a batch; the next one continues."""
-        for point in points:
-            with self.life() as job:
-                self.caught_up(job)
-                hit = job.arm(point, "kill")
-                self.feed()
-                job.arrived(hit)
-                job.job.wait(WAIT)
+    def kill_driver(self, job: Running, point: str) -> None:
+        """The driver is killed at the point, in a batch of further records."""
+        hit = job.arm(point, "kill")
+        self.feed()
+        job.arrived(hit)
+        job.job.wait(WAIT)
 
     def complete_after_kill(self, point: str) -> None:
         """A bounded run of which a process is killed at a point, and the run that completes it."""

@@ -20,7 +20,7 @@ import yaml
 from ackwright_stream.jobspec import ExitCode
 from command import ACKWRIGHT
 from unit.documents import ROOT, blocks
-from waiting import WAIT, wait_until
+from waiting import ANSWER, WAIT, wait_until
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class Run:
             yield process
         finally:
             process.kill()
-            process.wait(10)
+            process.wait(ANSWER)
 
     def feed(self) -> None:
         """Sends the records as the README says."""

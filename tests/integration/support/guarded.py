@@ -22,7 +22,7 @@ from ackwright.planning.permissions import Role, needs
 from ackwright.planning.plan import plan as make_plan
 from ackwright_stream.admin_client import AdminClient
 from integration.support.pipelines import document
-from waiting import wait_until
+from waiting import ANSWER, wait_until
 
 BOUNDED = {"availableNow": True}
 USERS = {user: f"{user}-password" for user in ("ann", "operator", "job", "audit")}
@@ -65,8 +65,8 @@ def grant(brokers: EmbeddedKafka, user: str, what: Iterable[Need], *, but: tuple
     """Grants the permissions, except one operation on one resource (`but`)."""
     acls = [_acl(user, need.resource, op) for need in what for op in need.operations if (need.resource.name, op) != but]
     admin = _admin(brokers)  # kept until the answers are here
-    for future in admin.create_acls(list(dict.fromkeys(acls)), request_timeout=20).values():  # roles overlap
-        future.result(30)
+    for future in admin.create_acls(list(dict.fromkeys(acls)), request_timeout=ANSWER).values():  # roles overlap
+        future.result(ANSWER)
 
 
 def withdraw(brokers: EmbeddedKafka, user: str) -> None:
@@ -82,8 +82,8 @@ def withdraw(brokers: EmbeddedKafka, user: str) -> None:
     )
     asked = AclBindingFilter(*anything)
     admin = _admin(brokers)  # kept until the answer is here
-    admin.delete_acls([asked], request_timeout=20)[asked].result(30)
-    wait_until(lambda: not admin.describe_acls(asked, request_timeout=20).result(30), f"{user} has no rights", 30)
+    admin.delete_acls([asked], request_timeout=ANSWER)[asked].result(ANSWER)
+    wait_until(lambda: not admin.describe_acls(asked, request_timeout=ANSWER).result(ANSWER), f"{user} has no rights")
 
 
 def _admin(brokers: EmbeddedKafka) -> AdminClient:

@@ -16,6 +16,7 @@ from pathlib import Path
 from urllib.parse import parse_qs
 
 from ackwright.local import certificates
+from waiting import ANSWER
 
 CLIENT, SECRET, SCOPE = "job", "right-horse", "PRINCIPAL_ROLE:ALL"
 
@@ -59,7 +60,7 @@ def secured(origin: str, directory: Path) -> Iterator[Proxy]:
             request = urllib.request.Request(origin + self.path, body, method=self.command)  # noqa: S310
             request.add_header("Content-Type", "application/json")
             try:
-                with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310
+                with urllib.request.urlopen(request, timeout=ANSWER) as answer:  # noqa: S310
                     status, content = answer.status, answer.read()
             except urllib.error.HTTPError as e:
                 status, content = e.code, e.read()

@@ -19,7 +19,7 @@ import pyspark
 from ackwright.local import jars
 from ackwright.local.ports import free_ports
 from integration.support.s3_server import BUCKET, KEY, SECRET, S3Server
-from waiting import wait_until
+from waiting import ANSWER, wait_until
 
 _START_S = 300.0  # 4 s on an idle machine
 
@@ -64,7 +64,7 @@ class RestCatalogServer:
     def __exit__(self, *_: object) -> None:
         assert self._process is not None
         self._process.kill()
-        self._process.wait(30)
+        self._process.wait(ANSWER)
 
     @property
     def pid(self) -> int:

@@ -14,7 +14,7 @@ from ackwright_stream.jobspec import JobSpec, KafkaSink
 from integration.support.pipelines import Running, create_topics, document, job_of, read, running
 from integration.support.stateful_pipelines import create_decisions
 from sql_texts import JOIN_COLUMNS
-from waiting import WAIT
+from waiting import ANSWER, WAIT
 
 # In the order of the ids in a decision.
 STATE_PARTITIONS = 2
@@ -64,7 +64,7 @@ class JoinedPipeline:
         orders, payments = self.job.source.topics
         for event in events:
             producer.produce(payments if event.pays else orders, event.value, partition=0)
-        assert producer.flush(60) == 0
+        assert producer.flush(ANSWER) == 0
         self.events += events
 
     @contextmanager

@@ -32,7 +32,7 @@ from integration.support.pipelines import (
 )
 from integration.support.two_clusters import TwoClusters
 from minimal_job import with_member
-from waiting import wait_until
+from waiting import ANSWER, wait_until
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class LaneProcess:
     def kill(self) -> None:
         if not self.ended:
             self.signal(signal.SIGKILL)
-        self._process.wait(30)
+        self._process.wait(ANSWER)
 
     def result(self, timeout: float = 240) -> Result:
         """Waits for the end of the process (timeout in seconds); returns its result."""
@@ -232,7 +232,7 @@ def assert_exactly_once(pipeline: LanePipeline, watcher: Any) -> None:
     everything = pipeline.partitions * pipeline.count
     final = read(pipeline.bootstrap, pipeline.sink)
     assert judge(final, pipeline.partitions, pipeline.count) == Verdict(0, 0, 0, 0)
-    wait_until(lambda: len(watcher.records) >= everything, "the concurrent reader has every record", 30)
+    wait_until(lambda: len(watcher.records) >= everything, "the concurrent reader has every record")
     assert judge(watcher.records, pipeline.partitions, pipeline.count) == Verdict(0, 0, 0, 0)
     assert pipeline.positions() == dict.fromkeys(range(pipeline.partitions), pipeline.count)
     assert watcher.backwards == []

@@ -27,6 +27,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from waiting import ANSWER
+
 UNSAFE = ("position-check", "commit-first", "fencing", "row-locks", "positions-at-source")
 ROWS = 25  # of an Arrow batch
 
@@ -361,7 +363,7 @@ class Process:
             for key, value, partition in zip(*columns, strict=True):
                 producer.produce(topic, value, key, partition=partition)
             fault_point("mid-produce", *task.lanes)
-        if producer.flush(60):
+        if producer.flush(ANSWER):
             raise JobError(Reason.BROKERS_UNREACHABLE, "not all records were acknowledged")
 
 

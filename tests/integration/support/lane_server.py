@@ -21,7 +21,7 @@ from typing import IO, Any
 
 from ackwright.local.watch import Watch
 from integration.support import lane_process
-from waiting import wait_until
+from waiting import ANSWER, wait_until
 
 _REAP_S = 0.02  # between two checks for children that have ended
 
@@ -64,7 +64,7 @@ class LaneServer:
                 [sys.executable, __file__, name], stdout=log, stderr=log, env=lane_process.environment()
             )
         self._connection = socket.socket(socket.AF_UNIX)
-        wait_until(lambda: self._connected(name), f"the server of lane processes answers ({directory}/server.log)", 60)
+        wait_until(lambda: self._connected(name), f"the server of lane processes answers ({directory}/server.log)")
         self._connection.settimeout(60)
         self._answers: IO[str] = self._connection.makefile("r")
 
@@ -87,7 +87,7 @@ class LaneServer:
         """Ends the server. Its children run until the watch is closed."""
         self._answers.close()
         self._connection.close()
-        self._process.wait(30)
+        self._process.wait(ANSWER)
 
 
 # ---------------------------------------------------------------- the server

@@ -17,6 +17,7 @@ from ackwright.local.kafka import EmbeddedKafka
 from integration.support.driver_lives import DriverLives
 from integration.support.pipelines import Record, create_topics, document, job_of, read
 from integration.support.postgres import Database
+from waiting import ANSWER
 
 PARTITIONS = 3  # more than tasks at a time, so that a task has several
 SCHEMA = "p INT, n INT"
@@ -73,7 +74,7 @@ class LetterPipeline(DriverLives):
                 key = None if n % 20 == 3 else b"k%d" % p
                 bad = list(HEADERS) if is_malformed(n) else []
                 producer.produce(self.source, value_of(p, n), key, partition=p, headers=bad)
-        assert producer.flush(60) == 0
+        assert producer.flush(ANSWER) == 0
         self.fed += count
 
     def expected_letters(self) -> Counter[Letter]:

@@ -17,7 +17,7 @@ from ackwright.settings import OperatorSettings
 from ackwright_stream.jobspec import Reason
 from integration.support.pipelines import read
 from unit.world import SPEC, World
-from waiting import wait_until
+from waiting import ANSWER, wait_until
 
 # A record without acknowledgement for this long counts as refused. Brokers notice a dead broker after 6 s, and a new
 # controller starts that count again; until then acknowledgements wait.
@@ -46,17 +46,17 @@ class Writer:
 
     def __enter__(self) -> Writer:
         self._thread.start()
-        wait_until(lambda: sum(self.acknowledged.values()) > 50, "records are acknowledged", 60)
+        wait_until(lambda: sum(self.acknowledged.values()) > 50, "records are acknowledged")
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stop.set()
-        self._thread.join(60)
+        self._thread.join(ANSWER)
 
     def wait_for_more(self) -> None:
         """Waits until further records are acknowledged."""
         before = sum(self.acknowledged.values())
-        wait_until(lambda: sum(self.acknowledged.values()) > before + 50, "further records are acknowledged", 60)
+        wait_until(lambda: sum(self.acknowledged.values()) > before + 50, "further records are acknowledged")
 
     def _write(self) -> None:
         number = 0
@@ -67,7 +67,7 @@ class Writer:
                 )
                 number += 1
             self._producer.poll(0)
-        self._producer.flush(30)
+        self._producer.flush(ANSWER)
 
     def _delivered(self, error: KafkaError | None, message: Message) -> None:
         if error:
@@ -77,11 +77,9 @@ class Writer:
 
     def assert_all_delivered_once(self) -> None:
         def delivered() -> Counter[int]:
-            return Counter(int(record.key or b"-1") for record in read(self._bootstrap, self._topic, timeout=60))
+            return Counter(int(record.key or b"-1") for record in read(self._bootstrap, self._topic))
 
-        wait_until(
-            lambda: delivered().total() >= self.acknowledged.total(), "every acknowledged record can be read", 60
-        )
+        wait_until(lambda: delivered().total() >= self.acknowledged.total(), "every acknowledged record can be read")
         assert self.refused == []
         assert delivered() == self.acknowledged
 
@@ -116,7 +114,7 @@ def reconcile_until(world: World, condition: Callable[[], Any], what: str) -> No
             return False
 
     try:
-        wait_until(reconciled, what, 120, 0.3)
+        wait_until(reconciled, what, pause=0.3)
     except AssertionError as e:
         raise AssertionError(f"{e}; {world.resource.get('status')}") from None
 
@@ -144,7 +142,7 @@ def observed_topic(client: Kafka, topic: str) -> ObservedTopic:
                 raise
             return None
 
-    return wait_until(is_listed, f"{topic} is shown", 60)
+    return wait_until(is_listed, f"{topic} is shown")
 
 
 def not_throttled(client: Kafka, topic: str) -> bool:
@@ -159,4 +157,4 @@ def not_throttled(client: Kafka, topic: str) -> bool:
 
 def assert_not_throttled(client: Kafka, topic: str) -> None:
     """Asserts that no throttle is left, after up to 30 seconds for brokers that lag behind."""
-    wait_until(lambda: not_throttled(client, topic), f"no throttle of {topic} is left", 30)
+    wait_until(lambda: not_throttled(client, topic), f"no throttle of {topic} is left")

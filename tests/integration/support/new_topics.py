@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from confluent_kafka.admin import NewTopic
 
 from ackwright_stream.admin_client import AdminClient
-from waiting import wait_until
+from waiting import ANSWER, wait_until
 
 NewTopicName = Callable[..., str]
 
@@ -24,11 +24,11 @@ def create_topic(
     """Creates a topic under a unique name, and returns the name once every partition has all its replicas in sync."""
     unique = f"{name}-{uuid.uuid4().hex[:10]}"
     new = NewTopic(unique, num_partitions=partitions, replication_factor=replicas, config=dict(config or {}))
-    admin.create_topics([new], operation_timeout=30)[unique].result(30)
+    admin.create_topics([new], operation_timeout=ANSWER)[unique].result(ANSWER)
 
     def in_sync() -> bool:
         partitions_ = admin.list_topics(unique, timeout=5).topics[unique].partitions
         return len(partitions_) == partitions and all(len(p.isrs) == replicas for p in partitions_.values())
 
-    wait_until(in_sync, f"{unique} is in sync", 30)
+    wait_until(in_sync, f"{unique} is in sync")
     return unique

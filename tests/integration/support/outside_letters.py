@@ -16,6 +16,7 @@ from ackwright_stream.admin_client import AdminClient
 from integration.support import delta_stores, files_stores, iceberg_stores
 from integration.support.letter_pipelines import PARTITIONS, SQL, Letter, LetterPipeline, letter_of, source_of
 from integration.support.pipelines import Record, create_topics, document, job_of, read
+from waiting import ANSWER
 
 SINKS = ("delta", "iceberg", "files")
 Rows = Callable[[], Sequence[Mapping[str, Any]]]
@@ -57,7 +58,7 @@ class OutsidePipeline(LetterPipeline):
         resource = ConfigResource(ResourceType.TOPIC, self.letter_topic, incremental_configs=[change])
         admin = AdminClient({"bootstrap.servers": self.servers})
         (done,) = admin.incremental_alter_configs([resource]).values()
-        done.result(30)
+        done.result(ANSWER)
 
 
 def outside_pipeline(

@@ -27,7 +27,7 @@ from ackwright_stream.admin_client import AdminClient
 from ackwright_stream.fault_points import VARIABLE
 from ackwright_stream.jobspec import JobSpec
 from integration.support.positions_log import committed
-from waiting import WAIT, wait_until
+from waiting import ANSWER, WAIT, wait_until
 
 LANES = "ackwright-lanes"
 
@@ -38,11 +38,11 @@ LANES = "ackwright-lanes"
 def create_topics(bootstrap: str, *names: str, partitions: int = 4, replication: int = 3) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     missing = [NewTopic(n, partitions, replication) for n in names]
-    if LANES not in admin.list_topics(timeout=20).topics:
+    if LANES not in admin.list_topics(timeout=ANSWER).topics:
         missing.append(NewTopic(LANES, 1, replication, config={"cleanup.policy": "compact"}))
     for topic, future in (admin.create_topics(missing) if missing else {}).items():
         try:
-            future.result(30)
+            future.result(ANSWER)
         except Exception as e:
             if "ALREADY_EXISTS" not in str(e):
                 raise AssertionError(f"{topic}: {e}") from e
@@ -71,7 +71,7 @@ def feed(bootstrap: str, topic: str, partitions: int, start: int, count: int) ->
             producer.produce(topic, f"{p}:{n}".encode(), f"p{p}".encode(), partition=p)
         if n % 500 == 0:
             producer.poll(0)
-    assert producer.flush(60) == 0
+    assert producer.flush(ANSWER) == 0
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class Record:
     headers: tuple[tuple[str, bytes | None], ...]
 
 
-def read(bootstrap: str, *topics: str, isolation: str = "read_committed", timeout: float = 30) -> list[Record]:
+def read(bootstrap: str, *topics: str, isolation: str = "read_committed", timeout: float = ANSWER) -> list[Record]:
     """All records of the topics up to their present ends, for a reader of that isolation level."""
     consumer = Consumer(
         {
@@ -97,7 +97,7 @@ def read(bootstrap: str, *topics: str, isolation: str = "read_committed", timeou
         }
     )
     try:
-        reading = {(t, p) for t in topics for p in consumer.list_topics(t, timeout=20).topics[t].partitions}
+        reading = {(t, p) for t in topics for p in consumer.list_topics(t, timeout=ANSWER).topics[t].partitions}
         consumer.assign([TopicPartition(t, p, 0) for t, p in reading])
         records = []
         deadline = time.monotonic() + timeout
@@ -127,7 +127,7 @@ def positions_of(bootstrap: str, group: str, topic: str, partitions: int, settle
         with suppress(KafkaException):
             answers = _reader_of(bootstrap, group, "read_committed").committed(partitions_, timeout=settle)
     if answers is None or any(x.error for x in answers):
-        answers = _reader_of(bootstrap, group, "read_uncommitted").committed(partitions_, timeout=20)
+        answers = _reader_of(bootstrap, group, "read_uncommitted").committed(partitions_, timeout=ANSWER)
     return {x.partition: x.offset for x in answers if x.error is None and x.offset >= 0}
 
 
@@ -184,11 +184,11 @@ def judge(records: Sequence[Record], partitions: int, count: int, start: int = 0
 def hanging(bootstrap: str, *topics: str) -> list[str]:
     """Partitions in which an open transaction blocks read_committed readers: last stable offset < high watermark."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    parts = [TopicPartition(t, p) for t in topics for p in admin.list_topics(t, timeout=20).topics[t].partitions]
+    parts = [TopicPartition(t, p) for t in topics for p in admin.list_topics(t, timeout=ANSWER).topics[t].partitions]
 
     def ends(level: IsolationLevel) -> dict[str, int]:
         answers = admin.list_offsets({p: OffsetSpec.latest() for p in parts}, isolation_level=level)
-        return {f"{p.topic}-{p.partition}": f.result(20).offset for p, f in answers.items()}
+        return {f"{p.topic}-{p.partition}": f.result(ANSWER).offset for p, f in answers.items()}
 
     stable, high = ends(IsolationLevel.READ_COMMITTED), ends(IsolationLevel.READ_UNCOMMITTED)
     return [p for p in high if stable[p] < high[p]]
@@ -196,7 +196,7 @@ def hanging(bootstrap: str, *topics: str) -> list[str]:
 
 def assert_nothing_hangs(bootstrap: str, *topics: str) -> None:
     """Asserts that no transaction stays open. Markers take up to ten seconds; the coordinator's time-out is 60."""
-    wait_until(lambda: not hanging(bootstrap, *topics), f"no open transaction holds back readers of {topics}", 10)
+    wait_until(lambda: not hanging(bootstrap, *topics), f"no open transaction holds back readers of {topics}", 30)
 
 
 class Watcher:
@@ -223,7 +223,7 @@ class Watcher:
 
     def __exit__(self, *_: object) -> None:
         self._end.set()
-        self._thread.join(30)
+        self._thread.join(ANSWER)
 
     def _read(self) -> None:
         while not self._end.is_set():

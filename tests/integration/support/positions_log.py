@@ -13,8 +13,10 @@ from collections.abc import Iterator
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
+from waiting import ANSWER
+
 OFFSETS = "__consumer_offsets"
-WAIT_S = 90.0  # a transaction whose owner was killed ends after 60
+WAIT_S = 240.0  # a transaction whose owner was killed ends after 60
 
 
 def committed(bootstrap: str, group: str, topic: str) -> dict[int, list[int]]:
@@ -47,9 +49,10 @@ def _records(bootstrap: str) -> Iterator[tuple[bytes, bytes | None]]:
     consumer = Consumer({**settings, "isolation.level": "read_committed", "enable.partition.eof": True})
     try:
         partitions = [
-            TopicPartition(OFFSETS, p, 0) for p in consumer.list_topics(OFFSETS, timeout=20).topics[OFFSETS].partitions
+            TopicPartition(OFFSETS, p, 0)
+            for p in consumer.list_topics(OFFSETS, timeout=ANSWER).topics[OFFSETS].partitions
         ]
-        ends = {p.partition: uncommitted.get_watermark_offsets(p, timeout=20)[1] for p in partitions}
+        ends = {p.partition: uncommitted.get_watermark_offsets(p, timeout=ANSWER)[1] for p in partitions}
         consumer.assign(partitions)
         deadline = time.monotonic() + WAIT_S
         while ends:

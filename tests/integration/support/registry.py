@@ -19,7 +19,7 @@ from typing import Any
 
 from ackwright.local import jars
 from ackwright.local.ports import free_ports
-from waiting import wait_until
+from waiting import ANSWER, wait_until
 
 _JAVA = 21
 _START_S = 600.0  # 12 s on an idle machine, and 150 on two cores with a load of 60
@@ -71,7 +71,7 @@ class SchemaRegistry:
     def kill(self) -> None:
         if self._process is not None:
             self._process.kill()
-            self._process.wait(30)
+            self._process.wait(ANSWER)
 
     def suspend(self) -> None:
         assert self._process is not None

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ackwright.local import certificates
+from waiting import ANSWER
 
 USER, PASSWORD = "job", "right-horse"
 
@@ -35,7 +36,7 @@ def secured(url: str, directory: Path) -> Iterator[tuple[str, Path]]:
             headers = {"Content-Type": self.headers["Content-Type"] or "application/json"}
             request = urllib.request.Request(origin + self.path, body, headers, method=self.command)  # noqa: S310
             try:
-                with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310
+                with urllib.request.urlopen(request, timeout=ANSWER) as answer:  # noqa: S310
                     self._answer(answer.status, answer.read())
             except urllib.error.HTTPError as e:
                 self._answer(e.code, e.read())

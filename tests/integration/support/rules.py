@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import NewPartitions
 
 from ackwright.local.kafka import EmbeddedKafka
@@ -33,12 +33,11 @@ from ackwright_stream.sinks import registry
 from ackwright_stream.sinks.kafka import offsets
 from ackwright_stream.sinks.kafka.lane_records import record_key
 from ackwright_stream.sinks.kafka.sink import TopicSink, for_driver
-from integration.support.members import empty_group, end_membership
+from integration.support.members import alter_offsets, delete_group, empty_group, end_membership
 from integration.support.pipelines import LANES, create_topics, document, feed, job_of, read
 from minimal_job import with_member
-from waiting import wait_until
+from waiting import ANSWER, wait_until
 
-SECONDS = 30
 GUARANTEES = ("at-most-once", "at-least-once", "exactly-once")
 
 
@@ -124,11 +123,11 @@ class Pipe:
 
     def positions(self, partitions: int = 2) -> dict[int, int]:
         """The positions of lanes that have one; waits for pending ones."""
-        read_ = offsets.read(positions_consumer(self.job), map(self.lane, range(partitions)), SECONDS)
+        read_ = offsets.read(positions_consumer(self.job), map(self.lane, range(partitions)), ANSWER)
         return {lane.partition: at.offset for lane, at in read_.items() if at}
 
     def driver_at(self, partition: int = 0) -> int:
-        position = offsets.read(positions_consumer(self.job), [self.lane(partition)], SECONDS)[self.lane(partition)]
+        position = offsets.read(positions_consumer(self.job), [self.lane(partition)], ANSWER)[self.lane(partition)]
         assert position is not None
         return position.driver
 
@@ -147,7 +146,7 @@ class Pipe:
     def forget_positions(self) -> None:
         """Deletes the group after its drivers have ended."""
         self.empty_group()
-        self.admin.delete_consumer_groups([self.job.group])[self.job.group].result(SECONDS)
+        delete_group(self.admin, self.job.group)
 
     def set_positions(self, offset: int) -> None:
         """Sets the offsets by hand after the drivers have ended, as kafka-consumer-groups --reset-offsets does."""
@@ -156,20 +155,16 @@ class Pipe:
 
     def alter_positions(self, offset: int) -> None:
         """The admin call of set_positions(). Raises KafkaException if the group has a member."""
-        asked = ConsumerGroupTopicPartitions(self.job.group, self._at(offset, (0, 1)))
-        answer = self.admin.alter_consumer_group_offsets([asked])[self.job.group].result(SECONDS)
-        for partition in answer.topic_partitions:
-            if partition.error is not None:
-                raise KafkaException(partition.error)
+        alter_offsets(self.admin, self.job.group, self._at(offset, (0, 1)))
 
     def move_without_membership(self, offset: int, *partitions: int) -> None:
         """Sets the offsets as another program can while a driver is a member: in a transaction without a membership."""
         producer = Producer({"bootstrap.servers": self.servers, "transactional.id": f"{self.source}-other-program"})
-        producer.init_transactions(SECONDS)
+        producer.init_transactions(ANSWER)
         producer.begin_transaction()
         group = positions_consumer(self.job).consumer_group_metadata()
-        producer.send_offsets_to_transaction(self._at(offset, partitions or (0, 1)), group, SECONDS)
-        producer.commit_transaction(SECONDS)
+        producer.send_offsets_to_transaction(self._at(offset, partitions or (0, 1)), group, ANSWER)
+        producer.commit_transaction(ANSWER)
 
     def accepting(self, offset: int) -> Pipe:
         """The pipeline after a person has accepted that both lanes were set to this offset."""
@@ -183,7 +178,7 @@ class Pipe:
         """The source's records before the offset are gone, as by retention."""
         asked = [TopicPartition(self.source, n, offset) for n in (0, 1)]
         for answer in self.admin.delete_records(asked).values():
-            answer.result(SECONDS)
+            answer.result(ANSWER)
 
     def _id(self) -> str | None:
         try:
@@ -193,17 +188,15 @@ class Pipe:
 
     def recreate_source(self) -> None:
         self.recreate_source_now()
-        wait_until(lambda: not self.positions(), "the deleted topic's positions are gone", SECONDS)
+        wait_until(lambda: not self.positions(), "the deleted topic's positions are gone")
 
     def recreate_source_now(self) -> None:
         """The same without a wait for positions, which a transaction that is open keeps pending."""
         before = self.ids()[self.source]
-        self.admin.delete_topics([self.source])[self.source].result(SECONDS)
-        wait_until(
-            lambda: self.source not in self.admin.list_topics(timeout=SECONDS).topics, "the topic is gone", SECONDS
-        )
+        self.admin.delete_topics([self.source])[self.source].result(ANSWER)
+        wait_until(lambda: self.source not in self.admin.list_topics(timeout=ANSWER).topics, "the topic is gone")
         create_topics(self.servers, self.source, partitions=2)
-        wait_until(lambda: self._id() not in (before, None), "the topic is another one", SECONDS)
+        wait_until(lambda: self._id() not in (before, None), "the topic is another one")
 
 
 NewPipe = Callable[..., Pipe]
@@ -233,8 +226,8 @@ def pipes(kafka: EmbeddedKafka, admin: AdminClient, directory: Path) -> Iterator
 
 
 def add_partitions(p: Pipe, count: int) -> None:
-    p.admin.create_partitions([NewPartitions(p.source, count)])[p.source].result(SECONDS)
-    wait_until(lambda: len(Cluster(p.job).topology().lanes) == count, f"{count} partitions", SECONDS)
+    p.admin.create_partitions([NewPartitions(p.source, count)])[p.source].result(ANSWER)
+    wait_until(lambda: len(Cluster(p.job).topology().lanes) == count, f"{count} partitions")
 
 
 def with_short_session(p: Pipe) -> Pipe:
@@ -250,7 +243,7 @@ def rows(*values: bytes) -> Iterator[pa.RecordBatch]:
 def torn(p: Pipe) -> Iterator[pa.RecordBatch]:
     """The rows of a task that fails when its first row is in the sink's log."""
     yield from rows(b"torn")
-    wait_until(lambda: p.written("read_uncommitted") == [b"torn"], "the row is in the log", SECONDS)
+    wait_until(lambda: p.written("read_uncommitted") == [b"torn"], "the row is in the log")
     raise JobError(Reason.BATCH_FAILED, "torn")
 
 
@@ -310,7 +303,9 @@ def is_pending(p: Pipe) -> bool:
     The brokers report it; a read that times out may have other causes.
     """
     asked = ConsumerGroupTopicPartitions(p.job.group, [TopicPartition(p.source, 0)])
-    (partition,) = (
-        p.admin.list_consumer_group_offsets([asked], require_stable=True)[p.job.group].result(SECONDS).topic_partitions
+    answer = wait_until(
+        lambda: p.admin.list_consumer_group_offsets([asked], require_stable=True)[p.job.group].result(ANSWER),
+        "the coordinator answers",
     )
+    (partition,) = answer.topic_partitions
     return partition.error is not None and partition.error.code() == KafkaError.UNSTABLE_OFFSET_COMMIT

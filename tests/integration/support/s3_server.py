@@ -19,7 +19,7 @@ import pyarrow.fs as pafs
 import requests
 
 from ackwright.local.ports import free_ports
-from waiting import wait_until
+from waiting import ANSWER, wait_until
 
 KEY, SECRET = "pipeline-key", "right-horse"
 READER = "reader-key"  # may not write, with the same secret
@@ -126,9 +126,9 @@ class S3Server:
     def metadata_location(self, namespace: str, table: str) -> str:
         """Where the latest metadata of an Iceberg table are, as the catalog says."""
         form = {"grant_type": "client_credentials", "client_id": ADMIN, "client_secret": ADMIN_SECRET}
-        token = requests.post(f"{self.catalog}/v1/oauth/tokens", data=form, timeout=30).json()["access_token"]
+        token = requests.post(f"{self.catalog}/v1/oauth/tokens", data=form, timeout=ANSWER).json()["access_token"]
         address = f"{self.catalog}/v1/{TABLES}/namespaces/{namespace}/tables/{table}"
-        answer = requests.get(address, headers={"Authorization": f"Bearer {token}"}, timeout=30)
+        answer = requests.get(address, headers={"Authorization": f"Bearer {token}"}, timeout=ANSWER)
         return str(answer.json()["metadata-location"])
 
     def _create_tables(self) -> None:
@@ -141,7 +141,7 @@ class S3Server:
         headers = {"Content-Type": "application/json", "X-Amz-Content-SHA256": hashlib.sha256(body).hexdigest()}
         request = AWSRequest("PUT", f"{self.endpoint}/buckets", headers, body)
         SigV4Auth(Credentials(ADMIN, ADMIN_SECRET), "s3tables", "us-east-1").add_auth(request)
-        answer = requests.put(request.url, body, headers=dict(request.headers), timeout=30)
+        answer = requests.put(request.url, body, headers=dict(request.headers), timeout=ANSWER)
         assert "arn" in answer.json(), answer.text
 
     def _has_bucket(self) -> bool:

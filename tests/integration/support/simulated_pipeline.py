@@ -103,7 +103,7 @@ class SimulatedPipeline:
         if self.s.transactions and not self.t.transaction:
             self.producer.begin_transaction()
         self._produce(self.value(len(after.outcomes)))
-        wait_until(lambda: len(self.proxy.requests()) > held, "the request is on its way", SECONDS)
+        wait_until(lambda: len(self.proxy.requests()) > held, "the request is on its way")
 
     def deliver(self, after: State, following: tuple[str, ...]) -> None:
         leader = self.partition.leader()
@@ -119,7 +119,6 @@ class SimulatedPipeline:
             wait_until(
                 lambda: self.partition.copies(leader, self.value(value)) > copies,
                 "the record is in the leader's log",
-                SECONDS,
             )
         if not waits:  # refused: the client gets the error at once
             self.proxy.next_reply().forward_reply()
@@ -144,7 +143,7 @@ class SimulatedPipeline:
             return bool(reader.get_watermark_offsets(partition, 10)[1] == after.high_watermark)
 
         try:
-            wait_until(lambda: without_errors(is_reached), f"the high watermark is {after.high_watermark}", SECONDS)
+            wait_until(lambda: without_errors(is_reached), f"the high watermark is {after.high_watermark}")
         finally:
             reader.close()
 
@@ -159,7 +158,7 @@ class SimulatedPipeline:
         for r in after.requests:
             self._produce(self.value(r.value))
         count = len(self.zombie_requests) + len(after.requests)
-        wait_until(lambda: len(self.proxy.requests()) == count, "the new instance's requests are on their way", SECONDS)
+        wait_until(lambda: len(self.proxy.requests()) == count, "the new instance's requests are on their way")
 
     def zombie_produces(self, _: State) -> None:
         request = self.zombie_requests.pop(0)
@@ -255,7 +254,7 @@ class SimulatedPipeline:
             return False
 
         try:
-            wait_until(is_at_end, f"the end of {topic}", SECONDS, pause=0)
+            wait_until(is_at_end, f"the end of {topic}", pause=0)
         finally:
             reader.close()
         return values
@@ -297,7 +296,7 @@ class SimulatedPipeline:
             self.producer.poll(0)
             return condition()
 
-        wait_until(holds, what, SECONDS)
+        wait_until(holds, what)
 
     # ------------------------------------------------------------ consumer
     def _expect(self, t: State, command: str) -> None:

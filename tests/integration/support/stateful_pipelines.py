@@ -22,6 +22,7 @@ from ackwright_stream.jobspec_values import STATE
 from integration.support.driver_lives import DriverLives
 from integration.support.pipelines import assert_nothing_hangs, create_topics, document, job_of, read
 from sql_texts import COUNTS_WITH_MARKS
+from waiting import ANSWER
 
 PARTITIONS = 3
 OF_GROUP = 100
@@ -159,11 +160,11 @@ def stateful_pipeline(
 def create_decisions(servers: str) -> None:
     """Creates the topic of decisions unless it exists."""
     admin = AdminClient({"bootstrap.servers": servers})
-    if DECISIONS in admin.list_topics(timeout=20).topics:
+    if DECISIONS in admin.list_topics(timeout=ANSWER).topics:
         return
     new = NewTopic(DECISIONS, 1, 3, config={"cleanup.policy": "compact"})
     try:
-        admin.create_topics([new])[DECISIONS].result(30)
+        admin.create_topics([new])[DECISIONS].result(ANSWER)
     except Exception as e:
         if "ALREADY_EXISTS" not in str(e):
             raise

@@ -11,7 +11,7 @@ from confluent_kafka.admin import NewTopic
 from ackwright.local.kafka import EmbeddedKafka
 from ackwright_stream.admin_client import AdminClient
 from integration.support import pipelines
-from waiting import wait_until
+from waiting import ANSWER, wait_until
 
 
 @dataclass(frozen=True)
@@ -46,20 +46,20 @@ class TwoClusters:
 def create_topic(kafka: EmbeddedKafka, name: str, partitions: int) -> None:
     """Creates a topic and returns when the broker lists it."""
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
-    admin.create_topics([NewTopic(name, partitions, 1)])[name].result(30)
-    wait_until(lambda: name in admin.list_topics(timeout=20).topics, f"topic {name}", 30)
+    admin.create_topics([NewTopic(name, partitions, 1)])[name].result(ANSWER)
+    wait_until(lambda: name in admin.list_topics(timeout=ANSWER).topics, f"topic {name}")
 
 
 def delete_topic(kafka: EmbeddedKafka, name: str) -> None:
     """Deletes a topic and returns when the broker does not list it any more."""
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
-    admin.delete_topics([name])[name].result(30)
-    wait_until(lambda: name not in admin.list_topics(timeout=20).topics, f"{name} is gone", 30)
+    admin.delete_topics([name])[name].result(ANSWER)
+    wait_until(lambda: name not in admin.list_topics(timeout=ANSWER).topics, f"{name} is gone")
 
 
 def cluster_id(kafka: EmbeddedKafka) -> str:
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
-    return str(admin.describe_cluster(request_timeout=20).result(20).cluster_id)
+    return str(admin.describe_cluster(request_timeout=ANSWER).result(ANSWER).cluster_id)
 
 
 def replace_cluster(kafka: EmbeddedKafka) -> None:

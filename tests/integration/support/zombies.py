@@ -28,7 +28,7 @@ def assert_zombie_tasks_claim_nothing(pipeline: LanePipeline) -> None:
         zombie.signal(signal.SIGCONT)
     results = [zombie.result() for zombie in zombies]
     assert [result.error is None for result in results] == [False, False, False, False, True], results
-    wait_until(lambda: _verdict(pipeline).lost == 0, "what was sent without waiting has arrived", 30)
+    wait_until(lambda: _verdict(pipeline).lost == 0, "what was sent without waiting has arrived")
     verdict = _verdict(pipeline)
     assert (verdict.duplicated, verdict.unexpected) == (0, 0)
 

@@ -105,14 +105,14 @@ def test_the_minimum_waits_for_replicas_in_sync_else_writers_are_cut_off(fragile
     client = Kafka(Cluster(kafka.bootstrap_servers))
     name = f"t-{uuid.uuid4().hex[:10]}"
     client.create_topic(name, 1, 2, {"min.insync.replicas": "1"})
-    wait_until(lambda: observed_topic(client, name).in_sync == 2, "the topic is in sync", 60)
+    wait_until(lambda: observed_topic(client, name).in_sync == 2, "the topic is in sync")
     (partition,) = observed_topic(client, name).layout
     follower = next(b for b in partition.replicas if b != partition.leader)
     world = World(pipeline(name, f=0, partitions=1, replicationFactor=2, config={"min.insync.replicas": "2"}), client)
     with Writer(kafka.bootstrap_servers, name) as writer:
         kafka.broker(follower).kill()
         try:
-            wait_until(lambda: observed_topic(client, name).in_sync == 1, "the follower is out of sync", 60)
+            wait_until(lambda: observed_topic(client, name).in_sync == 1, "the follower is out of sync")
             reconcile_until(
                 world,
                 lambda: "is raised to 2 once each partition has 2 replicas" in str(world.resource["status"]),
@@ -121,7 +121,7 @@ def test_the_minimum_waits_for_replicas_in_sync_else_writers_are_cut_off(fragile
             writer.wait_for_more()
             assert writer.refused == []
             client.configure("TOPIC", name, {"min.insync.replicas": "2"})  # the negative control
-            wait_until(lambda: writer.refused, "writers are cut off", 60)
+            wait_until(lambda: writer.refused, "writers are cut off")
         finally:
             kafka.broker(follower).start()
             kafka.wait_until_in_sync(120)
@@ -136,7 +136,7 @@ def test_a_pipeline_that_is_deleted_while_replicas_are_copied_leaves_no_throttle
     world.settings = OperatorSettings(replication_rate=SLOW)
     world.start_operator()
     reconcile_until(world, client.moving, "replicas are being copied")
-    wait_until(lambda: not not_throttled(client, name), "the throttle is set", 30)
+    wait_until(lambda: not not_throttled(client, name), "the throttle is set")
     world.resource["metadata"]["deletionTimestamp"] = world.now().strftime("%Y-%m-%dT%H:%M:%SZ")
 
     def gone() -> bool:
@@ -145,7 +145,7 @@ def test_a_pipeline_that_is_deleted_while_replicas_are_copied_leaves_no_throttle
         return ("DeliveryPipeline", "p") not in world.kubernetes.stored
 
     world.seconds_between = 0.5
-    wait_until(gone, "the pipeline is gone", 60, 0.3)
+    wait_until(gone, "the pipeline is gone", pause=0.3)
     assert_not_throttled(client, name)
     assert observed_topic(client, name).in_sync == 3, "the reassignment has ended"
 
@@ -176,7 +176,7 @@ def test_a_recreated_topic_pauses_the_pipeline(client: Kafka, topic: NewTopicNam
     world = World(pipeline(name), client)
     reconcile_until(world, lambda: world.condition("Ready") == "True/Delivering", "the pipeline delivers")
     client.delete_topic(name)
-    wait_until(lambda: not client.topics([name]), "the topic is gone", 30)
+    wait_until(lambda: not client.topics([name]), "the topic is gone")
     client.create_topic(name, 2, 3, {"min.insync.replicas": "2"})
     reconcile_until(world, lambda: world.condition("Stalled") == "True/TopicReplaced", "it is reported")
     assert world.kubernetes.stored["StatefulSet", "p"]["spec"]["replicas"] == 0

@@ -89,7 +89,7 @@ def reassign_first_partition(client: Kafka, name: str, replicas: tuple[int, ...]
         first = observed_topic(client, name).layout[0]
         return not client.moving() and set(first.replicas) == set(replicas) == first.in_sync
 
-    wait_until(done, f"the replicas are {replicas}", 60)
+    wait_until(done, f"the replicas are {replicas}")
 
 
 def test_every_setting_that_is_changed_by_hand_is_set_back(client: Kafka, topic: NewTopicName) -> None:

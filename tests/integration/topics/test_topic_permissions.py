@@ -49,7 +49,7 @@ def test_a_missing_permission_is_named_and_delays_one_topic_only(
     source, sink = f"{name}-in", f"{name}-out"
     for topic, partitions in ((source, 2), (sink, 3)):
         everybody.create_topic(topic, partitions, 1, {"retention.ms": DAY, "min.insync.replicas": "1"})
-    wait_until(lambda: len(everybody.topics([source, sink])) == 2, "the topics are there", 30)
+    wait_until(lambda: len(everybody.topics([source, sink])) == 2, "the topics are there")
     pipeline = described(guarded, name, "exactly-once", user, tmp_path)
     pipeline["spec"]["source"]["groupId"] = f"ops.{name}"  # the world's pipeline has another name, and so another group
     pipeline["spec"]["topics"] = [

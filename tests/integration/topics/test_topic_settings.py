@@ -11,6 +11,7 @@ from ackwright.local.kafka import EmbeddedKafka
 from ackwright.planning.topic_settings import SETTINGS, Kind, fits, resembling
 from ackwright_stream.jobspec import Cluster
 from integration.support.new_topics import NewTopicName
+from waiting import ANSWER
 
 VALUES = ("7d", "", "1.5", "yes", "3000000000", "9223372036854775808", "0x10", "1e3", "half", "TRUE", " 1048576 ", "+5")
 
@@ -21,7 +22,7 @@ def accepts(admin: AdminClient, topic: str, name: str, value: str) -> bool:
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
     [future] = admin.incremental_alter_configs([resource], validate_only=True).values()
     try:
-        future.result(30)
+        future.result(ANSWER)
     except KafkaException:
         return False
     return True

@@ -80,7 +80,7 @@ def test_differences_of_an_existing_topic_are_reported_and_not_changed(
     report = ensure(client, [topic_plan], read_topics=functools.partial(topics, client))
     assert report.created == ()
     # Another broker may answer, which learns of the topic later.
-    wait_until(lambda: name in topics(client, [name]), "the broker knows the topic", 30)
+    wait_until(lambda: name in topics(client, [name]), "the broker knows the topic")
     assert {d.setting: d.found for d in report.differences} == {
         "partitions": "2",
         "replication.factor": "2",

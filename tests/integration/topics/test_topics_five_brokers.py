@@ -55,7 +55,7 @@ def test_one_lost_broker_is_tolerated_and_a_second_stops_writes_until_it_returns
                 lambda: world.condition("GuaranteeMet") == "False/NotEnoughReplicas",
                 "the broken clause is reported",
             )
-            wait_until(lambda: writer.refused, "writes are refused", 60)
+            wait_until(lambda: writer.refused, "writes are refused")
         finally:
             first.start()
             second.start()
@@ -89,7 +89,7 @@ def test_added_replicas_are_spread_over_the_racks_and_within_them(five: Embedded
     assert client.racks() == RACKS
     name = f"t-{uuid.uuid4().hex[:10]}"
     client.create_topic(name, 6, 1, {"min.insync.replicas": "1"})
-    wait_until(lambda: client.topics([name]), "the topic is there", 30)
+    wait_until(lambda: client.topics([name]), "the topic is there")
     assert client.reassign(name, {n: (1 + n % 2,) for n in range(6)}) is Outcome.DONE  # all in rack a
     world = World(pipeline(name, partitions=6), client)
     reconcile_until(world, matches_plan(world), "the topic is as planned")
@@ -104,7 +104,7 @@ def test_replicas_in_one_rack_are_reported_until_one_is_moved(
     client = Kafka(Cluster(five.bootstrap_servers))
     name = f"t-{uuid.uuid4().hex[:10]}"
     client.create_topic(name, 1, 2, {"min.insync.replicas": "1"})
-    wait_until(lambda: client.topics([name]), "the topic is there", 30)
+    wait_until(lambda: client.topics([name]), "the topic is there")
     world = World(pipeline(name, f=0, partitions=1, replicationFactor=2), client)
     file = tmp_path / "pipeline.yaml"
     spec = {
@@ -124,7 +124,7 @@ def test_replicas_in_one_rack_are_reported_until_one_is_moved(
         return [set(p.replicas) for p in observed_topic(client, name).layout] == [set(brokers)] and not client.moving()
 
     client.reassign(name, {0: (3, 4)})
-    wait_until(lambda: placed(3, 4), "both replicas are in rack b", 60)
+    wait_until(lambda: placed(3, 4), "both replicas are in rack b")
     reconcile_until(world, lambda: world.condition("TopicsReady") == "True/OneRack", "it is reported")
     assert world.conditions("GuaranteeMet", "Ready") == ["True/Met", "True/Delivering"], "nothing is broken yet"
     assert name in next(c["message"] for c in world.resource["status"]["conditions"] if c["type"] == "TopicsReady")
@@ -133,6 +133,6 @@ def test_replicas_in_one_rack_are_reported_until_one_is_moved(
         f"topic {name}: all replicas of some partitions are in one rack, and are lost with it",
     )
     client.reassign(name, {0: (3, 5)})
-    wait_until(lambda: placed(3, 5), "one is in another rack", 60)
+    wait_until(lambda: placed(3, 5), "one is in another rack")
     reconcile_until(world, matches_plan(world), "nothing is reported any more")
     assert verdict() == ("ok", "is as planned")

@@ -84,7 +84,7 @@ def test_replicas_of_source_and_sink_are_added_and_removed_while_a_job_delivers(
         job.until(lambda _: delivered() >= written.total(), "all is delivered")
         job.job.drain()
         assert job.job.wait(WAIT) == ExitCode.OK
-        wait_until(lambda: len(watcher.records) >= written.total(), "the concurrent reader has every record", 60)
+        wait_until(lambda: len(watcher.records) >= written.total(), "the concurrent reader has every record")
     assert writer.refused == []
     assert written == writer.acknowledged
     assert Counter(int(r.key or b"-1") for r in watcher.records) == written

@@ -24,7 +24,7 @@ def test_the_disk_of_the_sinks_broker_is_full_and_has_space_again_exactly_once(
         driver = pipeline.drive(step=10, again=True)
         wait_until(lambda: min(pipeline.positions().values(), default=0) >= 50, "the driver delivers")
         filler = fill(disk)
-        wait_until(lambda: not broker.alive, "the broker ends, because it cannot write to its log", 120)
+        wait_until(lambda: not broker.alive, "the broker ends, because it cannot write to its log")
         filler.unlink()
         broker.start()
         sink.wait_until_in_sync(120)

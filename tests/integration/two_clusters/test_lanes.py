@@ -20,7 +20,7 @@ from integration.support.lane_pipeline import LanePipeline, assert_exactly_once,
 from integration.support.members import empty_group
 from integration.support.pipelines import Verdict, feed, judge, positions_of, read
 from integration.support.two_clusters import TwoClusters, create_topic, delete_topic, replace_cluster
-from waiting import wait_until
+from waiting import ANSWER, wait_until
 
 KILLED = 128 + signal.SIGKILL
 STEPS = ("task-start", "after-init", "after-read", "mid-produce", "after-offsets", "before-commit", "after-commit")
@@ -48,7 +48,9 @@ def offsets_of(servers: str, group: str, topic: str, partitions: int) -> list[in
     """The committed offsets of a group, negative where there is none."""
     consumer = Consumer({"bootstrap.servers": servers, "group.id": group, "enable.auto.commit": False})
     try:
-        return [x.offset for x in consumer.committed([TopicPartition(topic, p) for p in range(partitions)], timeout=20)]
+        return [
+            x.offset for x in consumer.committed([TopicPartition(topic, p) for p in range(partitions)], timeout=ANSWER)
+        ]
     finally:
         consumer.close()
 
@@ -58,7 +60,7 @@ def test_offsets_beyond_the_end_of_an_empty_topic_are_accepted_and_kept(two_clus
     servers = two_clusters.sink.bootstrap_servers
     create_topic(two_clusters.sink, "empty-marker", 1)
     admin = AdminClient({"bootstrap.servers": servers})
-    admin.create_partitions([NewPartitions("empty-marker", 2)])["empty-marker"].result(30)
+    admin.create_partitions([NewPartitions("empty-marker", 2)])["empty-marker"].result(ANSWER)
     consumer = Consumer({"bootstrap.servers": servers, "group.id": "of-the-marker", "enable.auto.commit": False})
     beyond = [TopicPartition("empty-marker", p, 1_000_000 + p) for p in range(2)]
     consumer.commit(offsets=beyond, asynchronous=False)
@@ -153,9 +155,9 @@ def test_partitions_that_are_added_while_a_driver_runs_get_markers(two_clusters:
     with pipeline_of(two_clusters, tmp_path, partitions=2) as pipeline:
         pipeline.run_driver()
         admin = AdminClient({"bootstrap.servers": two_clusters.source.bootstrap_servers})
-        admin.create_partitions([NewPartitions(pipeline.source, 3)])[pipeline.source].result(30)
+        admin.create_partitions([NewPartitions(pipeline.source, 3)])[pipeline.source].result(ANSWER)
         sink = AdminClient({"bootstrap.servers": two_clusters.sink.bootstrap_servers})
-        sink.create_partitions([NewPartitions(pipeline.sink, 3)])[pipeline.sink].result(30)
+        sink.create_partitions([NewPartitions(pipeline.sink, 3)])[pipeline.sink].result(ANSWER)
         feed(two_clusters.source.bootstrap_servers, pipeline.source, 3, pipeline.count, 100)
         assert pipeline.drive(read=True).result().code == 0
         at = positions_of(pipeline.bootstrap, pipeline.job.group, pipeline.marker, 3)
@@ -167,7 +169,7 @@ def test_a_marker_that_is_deleted_halts_the_driver_and_the_next_one(two_clusters
     with pipeline_of(two_clusters, tmp_path) as pipeline:
         driver = pipeline.run_driver(until=100)
         delete_topic(two_clusters.sink, pipeline.marker)
-        wait_until(lambda: pipeline.positions() == {}, "the positions are gone with the topic", 30)
+        wait_until(lambda: pipeline.positions() == {}, "the positions are gone with the topic")
         assert pipeline.task(0, 100, 200, driver).result().error == "PositionLost"
         for _ in range(2):  # the first one has created the marker again
             result = pipeline.drive().result()
@@ -181,7 +183,7 @@ def test_positions_that_are_set_by_hand_after_that_halt_until_they_are_accepted(
     with pipeline_of(two_clusters, tmp_path) as pipeline, watched(pipeline):
         pipeline.run_driver(until=100)
         delete_topic(two_clusters.sink, pipeline.marker)
-        wait_until(lambda: pipeline.positions() == {}, "the positions are gone with the topic", 30)
+        wait_until(lambda: pipeline.positions() == {}, "the positions are gone with the topic")
         assert pipeline.drive().result().error == "PositionLost"
         empty_group(AdminClient({"bootstrap.servers": pipeline.bootstrap}), pipeline.job)
         by_hand = [TopicPartition(pipeline.marker, p, 100) for p in range(2)]
@@ -220,7 +222,7 @@ def test_a_cluster_that_is_down_for_a_while_loses_and_repeats_nothing(
     broker = (two_clusters.source if which == "source" else two_clusters.sink).broker(1)
     with pipeline_of(two_clusters, tmp_path, partitions=2, count=600) as pipeline, watched(pipeline) as watcher:
         driver = pipeline.drive(step=10, again=True)
-        wait_until(lambda: min(pipeline.positions().values(), default=0) >= 50 or None, "it delivers", 60)
+        wait_until(lambda: min(pipeline.positions().values(), default=0) >= 50 or None, "it delivers")
         broker.kill()
         restart = threading.Timer(3.0, broker.start)
         restart.start()
