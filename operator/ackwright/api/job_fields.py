@@ -23,6 +23,7 @@ from ackwright.api.quantities import (
     size_kib,
 )
 from ackwright.api.spark_conf import ALLOWED
+from ackwright.api.storage_fields import EventLogDirectory
 
 _CPU_REQUEST = About("The CPU that Kubernetes reserves: 500m, 1. Default: `cores`.")
 
@@ -103,6 +104,18 @@ class Executor(Model):
     pod_template: Annotated[PodTemplate, About("More fields of the executors' pods.")] = PodTemplate()
 
 
+class EventLog(Model):
+    """spec.spark.eventLog."""
+
+    directory: Annotated[
+        EventLogDirectory,
+        About(
+            "Where the driver writes: s3a://bucket/prefix, with the classes of S3A in the image, or file:///directory "
+            "below a volumeMount of driver.podTemplate."
+        ),
+    ]
+
+
 class Spark(Model):
     """spec.spark."""
 
@@ -123,6 +136,10 @@ class Spark(Model):
     ] = ()
     driver: Annotated[Driver, About("The driver's pod, which plans the micro-batches.")] = Driver()
     executor: Annotated[Executor, About("The executors' pods, which do the work.")] = Executor()
+    event_log: Annotated[
+        EventLog | None,
+        About("Spark's event log, for its history server. The pipeline delivers also if it cannot be written."),
+    ] = None
     conf: Annotated[Properties, About(f"More settings of Spark. Allowed: {', '.join(sorted(ALLOWED))}.")] = Field(
         default_factory=dict
     )

@@ -354,3 +354,14 @@ def test_the_chain_has_each_link_in_order() -> None:
 
 def test_the_table_covers_each_guarantee() -> None:
     assert set(TERMS) == set(Guarantee)
+
+
+def test_an_event_log_is_rolled_because_a_stream_has_no_end() -> None:
+    spark = values(plan_for(spark={"eventLog": {"directory": "s3a://logs/spark"}}).spark)
+    assert {name: value for name, value in spark.items() if "eventLog" in name} == {
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.dir": "s3a://logs/spark",
+        "spark.eventLog.rolling.enabled": "true",
+        "spark.eventLog.compress": "true",
+    }
+    assert not any("eventLog" in setting.name for setting in plan_for().spark)
