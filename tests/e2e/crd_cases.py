@@ -466,6 +466,11 @@ WRONG |= {
     "an event log beside the mount": (_event_log("file:///mnt/events2"), _EVENTS, _OUTSIDE_MOUNTS),
     "an event log on a read-only mount": (_event_log("file:///mnt/events", readOnly=True), _EVENTS, _OUTSIDE_MOUNTS),
 }
+WRONG["a time to live of a stream"] = (
+    {"spec.trigger.ttlSecondsAfterFinished": 60},
+    "spec.trigger.ttlSecondsAfterFinished",
+    "belongs to a bounded run: a stream does not complete; write availableNow: true, or remove it",
+)
 _TEMPLATE = "spec.spark.executor.podTemplate"
 # name: the template, the field that is refused, and the message
 _WRONG_PODS: dict[str, tuple[dict[str, Any], str, str]] = {

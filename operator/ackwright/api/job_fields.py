@@ -17,6 +17,7 @@ from ackwright.api.quantities import (
     Line,
     Memory,
     Properties,
+    Seconds,
     SecretName,
     Size,
     Switch,
@@ -36,10 +37,19 @@ class Trigger(Model):
         About("The time from the start of one micro-batch to the start of the next: 500ms, 1s, 5m. Default: 1s."),
     ] = None
     available_now: Annotated[Switch, About("Deliver what is available now, and end.")] = False
+    ttl_seconds_after_finished: Annotated[
+        Seconds | None,
+        About(
+            "With availableNow: how long the Job and its pod stay after the run has completed. Default: until the "
+            "pipeline is deleted. A run whose Job is deleted does not run again.",
+            ChangeClass.LIVE,
+            "it affects the Job of a completed run only",
+        ),
+    ] = None
 
     @classmethod
     def checks(cls) -> tuple[Check[Any], ...]:
-        return (_ONE_TRIGGER,)
+        return (_ONE_TRIGGER, _TTL_OF_BOUNDED_RUN)
 
 
 _ONE_TRIGGER = Check[Trigger](
@@ -47,6 +57,15 @@ _ONE_TRIGGER = Check[Trigger](
     "must have at most one of interval, availableNow, and has interval and availableNow",
     "remove all but one",
     cel="!has(self.interval) || !self.availableNow",
+)
+
+
+_TTL_OF_BOUNDED_RUN = Check[Trigger](
+    lambda trigger: trigger.ttl_seconds_after_finished is None or trigger.available_now,
+    "belongs to a bounded run: a stream does not complete",
+    "write availableNow: true, or remove it",
+    cel="!has(self.ttlSecondsAfterFinished) || self.availableNow",
+    field="ttlSecondsAfterFinished",
 )
 
 
