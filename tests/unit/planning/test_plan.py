@@ -229,7 +229,8 @@ def test_sparks_page_is_off_and_stops_nothing_if_it_is_on() -> None:
 
 # Written independently of the allow-list: a key in both lists is a security hole.
 _FORBIDDEN = re.compile(
-    r"spark\.(kubernetes|jars|submit|plugins|python|speculation|master|files|archives|repl|hadoop|security|ssl"
+    r"spark\.(kubernetes|jars|submit|plugins|python|speculation|master|files|archives|repl|security|ssl"
+    r"|hadoop(?!\.fs\.s3a\.(endpoint|endpoint\.region|path\.style\.access)$)"  # where a store is, not its credentials
     r"|authenticate|yarn|task|extraListeners|serializer|closure|redaction"
     r"|dynamicAllocation|pyspark|executorEnv|driverEnv)\b.*"
     r"|.*(extraJavaOptions|extraClassPath|extraLibraryPath|ClassPathFirst|extensions|adaptive|Listeners|checkpoint\w*"
