@@ -21,11 +21,11 @@ from ackwright.clients.connections import Connections
 from ackwright.clients.kubernetes import Kubernetes
 from ackwright.errors import AckwrightError
 from ackwright.observe.workload import workload
-from ackwright.planning.clusters import ClusterRole, role_of
+from ackwright.planning.clusters import ClusterRole, recorded_on, role_of
 from ackwright.planning.declared import accepted_pipeline, parse_resource, topics_to_delete
 from ackwright.planning.plan import plan
 from ackwright.planning.steps import DRIVERS, Delete, Finalizer
-from ackwright.planning.topic_records import throttled_topics
+from ackwright.planning.topic_records import RecordedTopics, recorded_topics
 from ackwright.planning.topic_steps import RATES, Brokers, Unthrottle
 from ackwright.planning.topic_work import combined_work
 from ackwright.reasons import ConditionReason
@@ -82,8 +82,7 @@ def finish(
             connections,
             pipeline,
             [n for n in own_topics if n not in shared],
-            {t.name: t.id for t in status.topics},
-            throttled_topics(status),
+            recorded_topics(status, {}, {}),
             late=late,
         )
     if (left.topics or left.throttles) and not late:
@@ -131,21 +130,20 @@ def _clean_up(
     connections: Connections,
     pipeline: DeliveryPipeline,
     topics: Sequence[str],
-    ids: Mapping[str, str],
-    throttled: Mapping[str, tuple[int, ...]],
+    recorded: RecordedTopics,
     *,
     late: bool,
 ) -> _Left:
     """Deletes topics and removes throttles, each on its cluster. Returns what is left of both.
 
-    ids: of the topics, as last observed. throttled, late: as for _end_throttles().
+    late: as for _end_throttles().
     """
     delivery = plan(pipeline)
     topics_left, throttles_left, other_topics = list[str](), list[str](), list[str]()
     for role in ClusterRole:
         own = [name for name in topics if role_of(delivery, name) is role]
-        own_throttled = {name: ids for name, ids in throttled.items() if role_of(delivery, name) is role}
-        remaining, others = _delete_topics(connections, pipeline, role, own, ids)
+        own_throttled = recorded_on(delivery, role, recorded).throttled
+        remaining, others = _delete_topics(connections, pipeline, role, own, recorded.ids)
         if remaining:
             topics_left.append(remaining)
         if others:

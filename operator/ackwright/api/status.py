@@ -181,6 +181,10 @@ class TopicStatus(Model):
         Annotated[tuple[int, ...], Field(max_length=1000)] | None,
         About("The brokers with a throttle for that move; absent when there is no throttle to remove."),
     ] = None
+    cluster: Annotated[
+        Literal["source", "sink"] | None,
+        About("The cluster that the topic is on; absent if source and sink are on one."),
+    ] = None
 
 
 class LostTopicStatus(Model):
