@@ -64,6 +64,9 @@ e2e: check  ## the operator on a real cluster of the lab's own; as root (ARGS="t
 chaos: setup  ## a seeded campaign of kills and faults (ARGS="--kills 100 --seed 7", ARGS="--soak 7200")
 	@$(RUN)/python -m tests.chaos $(ARGS)
 
+nightly: setup  ## test-all, e2e and chaos one after the other, as root; ends with a table (ARGS="--kills 500": of chaos)
+	@$(RUN)/python tools/nightly.py $(ARGS)
+
 bench: setup  ## exactly-once against Spark's own Kafka sink, in turn; hours (ARGS="--list", ARGS="latency --quick")
 	@$(RUN)/python -m bench $(ARGS)
 
@@ -134,5 +137,5 @@ lock: setup  ## resolve all dependencies again; the images get the same versions
 clean:  ## remove everything that make has created in the tree
 	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
-.PHONY: audit-deps test-units words sbom chart reference pictures docs simulator console crd e2e help setup demo check test test-fast test-all chaos bench \
+.PHONY: nightly audit-deps test-units words sbom chart reference pictures docs simulator console crd e2e help setup demo check test test-fast test-all chaos bench \
 	cluster cluster-down lock clean

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from ackwright.api.spec import DeliveryPipeline
@@ -20,11 +21,11 @@ from ackwright.clients.connections import Connections
 from ackwright.clients.kubernetes import Kubernetes
 from ackwright.errors import AckwrightError
 from ackwright.observe.workload import workload
-from ackwright.planning.clusters import ClusterRole, role_of
+from ackwright.planning.clusters import ClusterRole, recorded_on, role_of
 from ackwright.planning.declared import accepted_pipeline, parse_resource, topics_to_delete
 from ackwright.planning.plan import plan
 from ackwright.planning.steps import DRIVERS, Delete, Finalizer
-from ackwright.planning.topic_records import throttled_topics
+from ackwright.planning.topic_records import RecordedTopics, recorded_topics
 from ackwright.planning.topic_steps import RATES, Brokers, Unthrottle
 from ackwright.planning.topic_work import combined_work
 from ackwright.reasons import ConditionReason
@@ -37,6 +38,15 @@ _GONE_S = 5.0  # brokers list a topic for a moment after they have confirmed its
 _SOON_S = 2.0
 _BUSY = "the cluster answers slowly, and other pipelines wait for it"
 _BY_HAND = f"kafka-configs --alter --delete-config {','.join(sorted(RATES))}"
+
+
+@dataclass(frozen=True)
+class _Left:
+    """What a step has left on the brokers, and why; None: nothing."""
+
+    topics: str | None = None  # to be deleted by a later step
+    throttles: str | None = None  # to be removed by a later step
+    other_topics: str | None = None  # stay, since no step will find that they are the pipeline's
 
 
 def finish(
@@ -66,28 +76,29 @@ def finish(
     status = parse_status(resource.get("status"))
     pipeline = _pipeline(resource, status)
     own_topics = topics_to_delete(pipeline) if pipeline else ()
-    topics_left = throttles_left = None
+    left = _Left()
     if pipeline:
-        topics_left, throttles_left = _clean_up(
+        left = _clean_up(
             connections,
             pipeline,
             [n for n in own_topics if n not in shared],
-            {t.name: t.id for t in status.topics},
-            throttled_topics(status),
+            recorded_topics(status, {}, {}),
             late=late,
         )
-    if (topics_left or throttles_left) and not late:
+    if (left.topics or left.throttles) and not late:
         return _SOON_S
 
     def write_event(reason: ConditionReason, message: str, *, warning: bool) -> None:
         apply.write_event(kubernetes, resource, reason=reason.value, message=message, warning=warning, now=now())
 
-    if throttles_left:
-        write_event(ConditionReason.MOVES_LEFT, f"after {limit:.0f} s: {throttles_left}", warning=True)
-    if topics_left:
-        write_event(
-            ConditionReason.TOPICS_NOT_DELETED, f"topics not deleted within {limit:.0f} s: {topics_left}", warning=True
-        )
+    if left.throttles:
+        write_event(ConditionReason.MOVES_LEFT, f"after {limit:.0f} s: {left.throttles}", warning=True)
+    if left.topics:
+        message = f"topics not deleted within {limit:.0f} s: {left.topics}"
+        write_event(ConditionReason.TOPICS_NOT_DELETED, message, warning=True)
+    if left.other_topics:
+        message = f"topics not deleted, because they may be another owner's: {left.other_topics}"
+        write_event(ConditionReason.TOPICS_NOT_DELETED, message, warning=True)
     still_declared = sorted(n for n in own_topics if n in shared)
     if still_declared:
         write_event(
@@ -119,25 +130,27 @@ def _clean_up(
     connections: Connections,
     pipeline: DeliveryPipeline,
     topics: Sequence[str],
-    ids: Mapping[str, str],
-    throttled: Mapping[str, tuple[int, ...]],
+    recorded: RecordedTopics,
     *,
     late: bool,
-) -> tuple[str | None, str | None]:
-    """Deletes topics and removes throttles, each on its cluster. Returns what is left of both, and why; None: nothing.
+) -> _Left:
+    """Deletes topics and removes throttles, each on its cluster. Returns what is left of both.
 
-    ids: of the topics, as last observed. throttled, late: as for _end_throttles().
+    late: as for _end_throttles().
     """
     delivery = plan(pipeline)
-    left: tuple[list[str], list[str]] = ([], [])
+    topics_left, throttles_left, other_topics = list[str](), list[str](), list[str]()
     for role in ClusterRole:
         own = [name for name in topics if role_of(delivery, name) is role]
-        own_throttled = {name: ids for name, ids in throttled.items() if role_of(delivery, name) is role}
-        if remaining := _delete_topics(connections, pipeline, role, own, ids):
-            left[0].append(remaining)
+        own_throttled = recorded_on(delivery, role, recorded).throttled
+        remaining, others = _delete_topics(connections, pipeline, role, own, recorded.ids)
+        if remaining:
+            topics_left.append(remaining)
+        if others:
+            other_topics.append(f"{', '.join(others)}: the topic's id is not the one that the pipeline has recorded")
         if remaining := _end_throttles(connections, pipeline, role, own_throttled, late=late):
-            left[1].append(remaining)
-    return "; ".join(left[0]) or None, "; ".join(left[1]) or None
+            throttles_left.append(remaining)
+    return _Left(*("; ".join(parts) or None for parts in (topics_left, throttles_left, other_topics)))
 
 
 def _delete_topics(
@@ -146,18 +159,19 @@ def _delete_topics(
     role: ClusterRole,
     names: Sequence[str],
     ids: Mapping[str, str],
-) -> str | None:
-    """Deletes the topics of one cluster. Returns those that are left, and why; None: none.
+) -> tuple[str | None, Sequence[str]]:
+    """Deletes the topics of one cluster. Returns those that are left, and why (None: none), and those that stay.
 
     Kafka's clients delete by name. A topic that has the name, and not the id that the pipeline has recorded, may be
-    somebody else's, and stays.
+    somebody else's, and stays. A topic's id never changes, so there is nothing to wait for.
     """
     if not names:
-        return None
+        return None, ()
     try:
         key, kafka = connections.kafka(pipeline, role)
     except AckwrightError as e:
-        return f"{', '.join(names)}: {e.message}"
+        return f"{', '.join(names)}: {e.message}", ()
+    others: list[str] = []
     try:
         with connections.attempt(key, kafka, pipeline.metadata.namespace, writes=True):
             present = kafka.topics(names)
@@ -169,13 +183,11 @@ def _delete_topics(
             while (left := kafka.topics(own)) and time.monotonic() < deadline:
                 time.sleep(0.1)
     except ConnectionBusy:
-        return f"{', '.join(names)}: {_BUSY}"
+        return f"{', '.join(names)}: {_BUSY}", others
     except AckwrightError as e:
         connections.failed(key, e)
-        return f"{', '.join(names)}: {e.message}"
-    problems = [f"{', '.join(left)}: the brokers have not completed the deletion"] if left else []
-    problems += [f"{', '.join(others)}: the topic's id is not the one that the pipeline has recorded"] if others else []
-    return "; ".join(problems) or None
+        return f"{', '.join(n for n in names if n not in others)}: {e.message}", others
+    return f"{', '.join(left)}: the brokers have not completed the deletion" if left else None, others
 
 
 def _end_throttles(

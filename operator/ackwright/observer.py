@@ -15,6 +15,7 @@ from ackwright.memory import Memory, versions
 from ackwright.observe.kafka_state import kafka_state
 from ackwright.observe.workload import workload
 from ackwright.pipeline_index import PipelineIndex
+from ackwright.planning.bounded_runs import is_finished
 from ackwright.planning.clusters import ClusterRole, needed_topics, parts, recorded_on
 from ackwright.planning.declared import Declaration
 from ackwright.planning.edits import Decision, decide
@@ -26,7 +27,7 @@ from ackwright.planning.suitability import unsuitable
 from ackwright.planning.topic_records import RecordedTopics, recorded_topics
 from ackwright.reasons import ConditionReason
 from ackwright.render.names import digest
-from ackwright.render.workload import credentials_of
+from ackwright.render.workload import credentials_of, run_of
 from ackwright.settings import OperatorSettings
 from ackwright_stream.reasons import REASONS
 from ackwright_stream.reports import ProgressReport, State
@@ -102,6 +103,8 @@ class Observer:
         recorded = recorded_topics(status, pipeline.metadata.annotations, conflicts)
         delivery_plan = plan(pipeline)
         kafka = self._kafka(pipeline, delivery_plan, recorded, memory)
+        bounded = pipeline.spec.trigger.available_now
+        finished = bounded and is_finished(run_of(pipeline), status.finished_run, cluster.workload)
         return Observation(
             pipeline=pipeline,
             plan=delivery_plan,
@@ -110,7 +113,7 @@ class Observer:
             edit=declared.edit,
             decision=decision,
             status=status,
-            workload=cluster.workload,
+            workload=replace(cluster.workload, finished=finished),
             progress=cluster.progress,
             kafka=kafka,
             recorded=recorded,

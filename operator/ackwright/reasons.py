@@ -31,6 +31,7 @@ class ConditionReason(StrEnum):
     STARTING = "Starting"
     STANDBY = "StandingBy"
     WITHOUT_STANDBY = "WithoutStandby"
+    WITHOUT_EVENT_LOG = "WithoutEventLog"
     DRAINING = "Draining"
     RESTARTING = "Restarting"
     SUSPENDED = "Suspended"

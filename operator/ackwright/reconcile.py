@@ -16,7 +16,6 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from ackwright.api.spec import DeliveryPipeline
 from ackwright.api.status import Intent, Status, format_time, parse_status, seconds_since, status_json
 from ackwright.apply.objects import write_event
 from ackwright.apply.steps import Clients, take_steps
@@ -40,7 +39,7 @@ from ackwright.planning.declared import NeverValid, declaration, suspended
 from ackwright.planning.kafka_work import KafkaWork, without_refused
 from ackwright.planning.observation import Observation
 from ackwright.planning.observed import KafkaState
-from ackwright.planning.plan import DeliveryPlan, plan
+from ackwright.planning.plan import plan
 from ackwright.planning.policy import policy
 from ackwright.planning.steps import Step, replaces_driver, situation, steps, without_driver_change
 from ackwright.planning.topic_steps import TopicStep, topic_of
@@ -166,7 +165,7 @@ class Reconciler:
     def _plan(self, resource: Object, observation: Observation) -> _Plan:
         """The steps for an observed pipeline, without those that the brokers would refuse."""
         meta, now = resource["metadata"], self._now()
-        work = self._without_refused(observation.pipeline, observation.plan, observation.kafka_work())
+        work = self._without_refused(observation, observation.kafka_work())
         pipeline = suspended(observation.pipeline) if work.pause else observation.pipeline
         desired = render(pipeline, observation.plan, meta["uid"], self._settings, observation.credentials)
         desired = (*desired, *self._check(observation, meta["uid"]))
@@ -196,10 +195,13 @@ class Reconciler:
             return ()
         return check_objects(edited, plan(edited), uid, self._settings, held.hash)
 
-    def _without_refused(self, pipeline: DeliveryPipeline, plan: DeliveryPlan, work: KafkaWork) -> KafkaWork:
+    def _without_refused(self, observation: Observation, work: KafkaWork) -> KafkaWork:
         """The work without the steps that fail in a dry run: these are neither taken nor recorded as intent."""
+        pipeline = observation.pipeline
         for role in ClusterRole:
-            steps_there = tuple(s for s in work.steps if role_of(plan, topic_of(s)) is role)
+            steps_there = tuple(
+                s for s in work.steps if role_of(observation.plan, topic_of(s), observation.recorded) is role
+            )
             if not steps_there:
                 continue
             try:
@@ -228,7 +230,7 @@ class Reconciler:
 
     def _kafka_of(self, observation: Observation, step: TopicStep) -> Kafka:
         """The cluster of a step's topics. Raises AckwrightError without a connection."""
-        role = role_of(observation.plan, topic_of(step))
+        role = role_of(observation.plan, topic_of(step), observation.recorded)
         return self._connections.kafka(observation.pipeline, role)[1]
 
     @contextmanager
@@ -236,7 +238,7 @@ class Reconciler:
         """The context in which the steps are taken. Raises ConnectionBusy; the next reconcile continues then."""
         pipeline, connected = observation.pipeline, []
         for role in ClusterRole:
-            if any(role_of(observation.plan, topic_of(s)) is role for s in work.steps):
+            if any(role_of(observation.plan, topic_of(s), observation.recorded) is role for s in work.steps):
                 with suppress(AckwrightError):  # without a connection its steps fail with this error
                     connected.append(self._connections.kafka(pipeline, role))
         if not connected:

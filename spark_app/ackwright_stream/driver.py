@@ -35,6 +35,7 @@ from ackwright_stream.warm_up import start_workers, warm_up
 
 _ENDS_EVERY_S = 1.0
 _MEMORY_EVERY_S = 10.0  # executors send a heartbeat as often
+_EVENT_LOG = "spark.eventLog.enabled"
 log = logging.getLogger(__name__)
 
 
@@ -62,7 +63,7 @@ class Driver:
             start = self._progress.start
             start.ended(StartPart.IMPORTS)
             started = time.monotonic()
-            spark = start_spark(self._job)
+            spark = self._start_spark()
             log.info("Spark %s is up after %.1f s", spark.version, time.monotonic() - started)
             start.ended(StartPart.JVM, time.monotonic() - (time.time() - spark.sparkContext.startTime / 1000))
             start.ended(StartPart.SPARK)
@@ -83,6 +84,21 @@ class Driver:
                 self._run_queries(spark, cluster, headers=headers)
             finally:
                 session.stop(spark)
+
+    def _start_spark(self) -> SparkSession:
+        """A session without the event log if Spark does not start with it: people read it, and delivery needs it not.
+
+        Raises JobError if Spark does not start without it either.
+        """
+        try:
+            return start_spark(self._job)
+        except JobError as e:
+            if self._job.spark.get(_EVENT_LOG) != "true":
+                raise
+            spark = start_spark(replace(self._job, spark={**self._job.spark, _EVENT_LOG: "false"}))
+            log.warning("no event log is written to %s: %s", self._job.spark.get("spark.eventLog.dir"), e)
+            self._progress.event_log_error = e.failure.message
+            return spark
 
     def _run_queries(self, spark: SparkSession, cluster: Cluster, *, headers: bool) -> None:
         threading.Thread(target=self._follow_ends, args=(cluster,), name="ends", daemon=True).start()

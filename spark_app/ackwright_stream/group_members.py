@@ -21,6 +21,9 @@ def other_members(admin: AdminClient, group: str, instance_id: str, timeout: flo
     By list_groups(), although confluent-kafka calls it deprecated: describe_consumer_groups() ends the process with an
     assertion (rd_kafka_enq_once_del_source_return) when the group's coordinator goes away (librdkafka pull request
     5397). list_groups() lists no group.instance.id; a broker starts the member id of a static member with it.
+
+    Its requests list the names of all groups, and describe this one. Beside 10,000 groups a call takes 1 ms of CPU here
+    and 8 ms on three brokers. kafka-python, which asks by name, takes 7 ms here and 8 ms there for its new connections.
     """
     groups = admin.list_groups(group, timeout=timeout)
     for listed in groups:

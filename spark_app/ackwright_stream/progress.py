@@ -57,6 +57,7 @@ class Progress:
         self._recent: deque[tuple[float, int]] = deque()  # when, and records written then
         self._failure: Failure | None = None
         self._last_batch_at: float | None = None
+        self.event_log_error: str | None = None  # why Spark writes no event log; None: it does, or is not to
         self.memory: MemoryUse | None = None  # of Spark's JVMs; None: not known
         self.start = StartTimes(time.monotonic() if launched is None else launched)
         self.address: str | None = None  # host:port at which other drivers reach the server; None: it is not served
@@ -160,6 +161,7 @@ class Progress:
                 records_per_second=round(sum(n for _, n in self._recent) / _WINDOW_S, 1),
                 last_error=self._failure,
                 start_seconds={part: round(seconds, 3) for part, seconds in self.start.seconds.items()},
+                event_log_error=self.event_log_error,
                 ends=_by_topic({lane: end for lane, end in self._ends.items() if lane in self._positions}),
             )
 

@@ -228,6 +228,7 @@ class ProgressReport:
     start_seconds: Mapping[StartPart, float] = field(default_factory=dict)  # of the parts that have ended
     ends: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # of the source, by topic and partition
     late_rows: int = 0  # that state has left out, of a stateful pipeline
+    event_log_error: str | None = None  # why Spark's event log is not written; None: it is, or is not declared
 
     @property
     def starting(self) -> StartPart | None:
@@ -247,7 +248,7 @@ class ProgressReport:
         fields = {name: value[wire] for name, wire in _WIRE.items() if name not in _ADDED}
         # A driver of an earlier release does not report these.
         start_seconds, ends = dict(value.get("startSeconds", {})), dict(value.get("ends", {}))
-        error = fields["last_error"]
+        error, event_log_error = fields["last_error"], value.get("eventLogError")
         return cls(
             **{
                 **fields,
@@ -256,6 +257,7 @@ class ProgressReport:
                 "start_seconds": {StartPart(part): float(seconds) for part, seconds in start_seconds.items()},
                 "ends": ends,
                 "late_rows": int(value.get("lateRows", 0)),
+                "event_log_error": None if event_log_error is None else str(event_log_error),
             }
         )
 
@@ -265,5 +267,5 @@ def _camel(name: str) -> str:
     return first + "".join(word.capitalize() for word in rest)
 
 
-_ADDED = ("start_seconds", "ends", "late_rows")
+_ADDED = ("start_seconds", "ends", "late_rows", "event_log_error")
 _WIRE = {name: _camel(name) for name in ProgressReport.__dataclass_fields__}

@@ -450,6 +450,26 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
     ),
 }
 
+_EVENTS = "spec.spark.eventLog.directory"
+_MOUNT = {"name": "events", "mountPath": "/mnt/events"}
+_OUTSIDE_MOUNTS = "must be below a writable volumeMount of the driver"
+
+
+def _event_log(directory: str, **mount: Any) -> dict[str, Any]:
+    template = {"volumes": [{"name": "events", "emptyDir": {}}], "volumeMounts": [{**_MOUNT, **mount}]}
+    return {_EVENTS: directory, "spec.spark.driver.podTemplate": template}
+
+
+WRONG |= {
+    "an event log in the container": ({_EVENTS: "file:///mnt/events"}, _EVENTS, _OUTSIDE_MOUNTS),
+    "an event log beside the mount": (_event_log("file:///mnt/events2"), _EVENTS, _OUTSIDE_MOUNTS),
+    "an event log on a read-only mount": (_event_log("file:///mnt/events", readOnly=True), _EVENTS, _OUTSIDE_MOUNTS),
+}
+WRONG["a time to live of a stream"] = (
+    {"spec.trigger.ttlSecondsAfterFinished": 60},
+    "spec.trigger.ttlSecondsAfterFinished",
+    "belongs to a bounded run: a stream does not complete; write availableNow: true, or remove it",
+)
 _TEMPLATE = "spec.spark.executor.podTemplate"
 # name: the template, the field that is refused, and the message
 _WRONG_PODS: dict[str, tuple[dict[str, Any], str, str]] = {
@@ -536,6 +556,10 @@ MISSHAPEN: dict[str, tuple[dict[str, Any], str]] = {
         {"spec.schemaRegistry": {"url": "registry:8081"}},
         "spec.schemaRegistry.url: Invalid value",
     ),
+    **{
+        f"an event log at {directory}": ({_EVENTS: directory}, f"{_EVENTS} in body should")
+        for directory in ("/mnt/events", "file:///mnt/../etc", "s3://logs/spark", "s3a://KEY:SECRET@logs", "hdfs://nn/")
+    },
     "missing": ({"spec.kafka": None}, "spec.kafka: Required value"),
     "relative path of a table": (
         {"spec.sink": {"delta": {"path": "lake/orders"}}},
@@ -575,6 +599,8 @@ MISSHAPEN: dict[str, tuple[dict[str, Any], str]] = {
 # name: before, the edit, and the message that refuses it (None: it is accepted)
 CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any], str | None]] = {
     "guarantee": ({}, {"spec.guarantee": "at-least-once"}, None),
+    "an event log in S3": ({}, {_EVENTS: "s3a://logs/spark"}, None),
+    "an event log on a volume": ({}, _event_log("file:///mnt/events/flights"), None),
     "more partitions": (topics(), {"spec.topics": [{"name": "in", "partitions": 7}]}, None),
     "fewer partitions": (
         topics(),

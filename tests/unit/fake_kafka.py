@@ -184,6 +184,7 @@ class FakeKafka:
 
     def delete_topic(self, name: str) -> Outcome:
         self.brokers()
+        self._permit("delete", name)
         self.existing.pop(name, None)
         return Outcome.DONE
 

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from ackwright.clients.kubernetes import FIELD_MANAGER, ApiError, Kubernetes
+from ackwright.planning.observed import is_complete
 from ackwright.render.check import CHECK_ROLE
 from ackwright.render.names import FINALIZER, ROLE_LABEL, digest
 from ackwright_stream.reports import Ending
@@ -158,6 +159,15 @@ class FakeKubernetes(Kubernetes):
         """The objects with the operator's label, as the watches report them."""
         return [_copy(o) for (kind, _), o in self.stored.items() if kind != "DeliveryPipeline"]
 
+    def complete(self, name: str, at: str) -> None:
+        """The run of a Job ends successfully."""
+        job = self.stored["Job", name]
+        job["status"] = {"conditions": [{"type": "Complete", "status": "True"}], "completionTime": at}
+        for pod in self.pods():
+            if pod["metadata"]["ownerReferences"][0]["uid"] == job["metadata"]["uid"]:
+                pod["status"] |= {"phase": "Succeeded", "conditions": []}
+        self._store(job)
+
     def lose_node(self, pod: str) -> None:
         """The pod's node does not answer any more, and Kubernetes deletes the pod."""
         item = self.stored["Pod", pod]
@@ -230,6 +240,8 @@ class FakeKubernetes(Kubernetes):
             owner["status"] = {"updateRevision": revision, "observedGeneration": meta.get("generation", 0)}
         if meta.get("deletionTimestamp") and not own:
             self.vanish(owner["kind"], meta["name"])
+            return
+        if not endless and is_complete(owner) and not meta.get("deletionTimestamp"):
             return
         replicas = spec["replicas"] if endless else int(not spec["suspend"])
         desired = replicas and not meta.get("deletionTimestamp")

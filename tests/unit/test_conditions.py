@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ackwright.conditions.findings import Facts, Finding, findings
@@ -335,6 +335,7 @@ _facts = st.builds(
 )
 
 
+@settings(deadline=None)  # of wall-clock time, which depends on what else the machine does
 @given(_facts)
 def test_what_holds_in_every_state(facts_: Facts) -> None:
     all_ = findings(facts_)
@@ -351,3 +352,10 @@ def test_what_holds_in_every_state(facts_: Facts) -> None:
     for c in merged((), all_, "2026-11-21T12:00:00Z", 1):
         assert c.reason
         assert c.reason.isidentifier()
+
+
+def test_a_driver_without_its_event_log_delivers_and_reports_it() -> None:
+    reported = replace(READY, progress=progress(State.RUNNING, event_log_error="no such directory"))
+    assert summary(reported)["JobRunning"] == "True/WithoutEventLog"
+    assert summary(reported)["Ready"] == "True/Delivering"
+    assert "no such directory" in findings(reported)["JobRunning"].message

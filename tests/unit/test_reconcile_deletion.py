@@ -88,12 +88,27 @@ def test_only_the_topic_that_the_pipeline_had_is_deleted(replaced: bool) -> None
     world = World(declared(deletionPolicy="Delete")).settle()
     if replaced:
         world.kafka.ids["in"] = "another"
-    assert is_gone(delete(world)) is not replaced, "the control: the pipeline's own topic is deleted at once"
-    world.seconds += world.settings.settle
-    assert is_gone(world)
+    assert is_gone(delete(world)), "nothing is waited for: a topic's id never changes"
     assert ("in" in world.kafka.existing) is replaced
     left = dict(world.kubernetes.recorded).get("TopicsNotDeleted", "")
     assert ("in: the topic's id is not the one that the pipeline has recorded" in left) is replaced
+
+
+def test_another_owners_topic_does_not_end_the_wait_for_the_pipelines_own() -> None:
+    spec = declared(deletionPolicy="Delete")
+    world = World({**spec, "topics": [{**topic, "deletionPolicy": "Delete"} for topic in spec["topics"]]}).settle()
+    world.kafka.ids["in"] = "another"
+    world.kafka.denied.add(("delete", "out"))
+    assert not is_gone(delete(world)), "the brokers do not delete out yet"
+    late = world.copy()
+    late.seconds += late.settings.settle
+    assert is_gone(late)
+    messages = [message for reason, message in late.kubernetes.recorded if reason == "TopicsNotDeleted"]
+    assert messages[0] == "topics not deleted within 300 s: out: delete out is denied"
+    assert messages[1].startswith("topics not deleted, because they may be another owner's: in: ")
+    world.kafka.denied.clear()
+    assert is_gone(world)
+    assert ("in" in world.kafka.existing, "out" in world.kafka.existing) == (True, False)
 
 
 @pytest.mark.parametrize("after", [False, True])

@@ -7,6 +7,7 @@ from typing import Any
 from ackwright.errors import AckwrightError
 from ackwright_stream.jobspec import Reason
 from unit.fake_kafka import FakeKafka
+from unit.topic_worlds import throttles
 from unit.world import SPEC, World
 
 TOPICS = [{"name": "in", "partitions": 2}, {"name": "out", "partitions": 2}]
@@ -79,3 +80,45 @@ def test_a_deleted_pipeline_deletes_its_topics_on_both_clusters() -> None:
         if "DeliveryPipeline" in world.kinds():
             world.reconcile()
     assert (set(world.kafka.existing), set(sink.existing)) == (set(), {"ackwright-lanes"})
+
+
+def moving() -> tuple[World, FakeKafka, dict[str, Any]]:
+    """A pipeline that copies replicas of a source topic, the brokers of its sink, and its spec without that topic."""
+    sink = FakeKafka()
+    edited = {**SPEC, "sink": {"kafka": {"topic": "out", "bootstrapServers": "s:9092"}}, "topics": TOPICS}
+    moved = {"name": "in2", "partitions": 2}
+    world = World({**edited, "source": {"topics": ["in", "in2"]}, "topics": [*TOPICS, moved]}, sink=sink)
+    sink.recorder = world.kubernetes
+    world.kafka.existing["in2"] = {"min.insync.replicas": "1"}
+    world.kafka.shape("in2", 2, 1)
+    world.settle()
+    assert throttles(world) == ["0", "1", "2", "in2"]
+    return world, sink, edited
+
+
+def test_the_throttle_of_a_topic_that_is_no_longer_read_ends_on_the_sources_cluster() -> None:
+    world, sink, edited = moving()
+    world.kubernetes.declare("p", edited)
+    world.kafka.arrive()
+    world.settle()
+    assert throttles(world) == []
+    assert sink.brokers_settings == {}
+    assert world.condition("Ready") == "True/Delivering"
+    assert [(t["name"], t["cluster"]) for t in world.resource["status"]["topics"]] == [
+        *(("in", "source"), ("out", "sink"), ("ackwright-lanes", "sink"))
+    ]
+
+
+def test_a_deletion_ends_the_throttle_of_a_topic_that_is_no_longer_read() -> None:
+    world, sink, edited = moving()
+    sink.count = 2  # without one of the ids that the source's brokers have
+    world.kubernetes.declare("p", edited)
+    world.settle()
+    world.resource["metadata"]["deletionTimestamp"] = world.now().strftime("%Y-%m-%dT%H:%M:%SZ")
+    world.kubernetes.run()
+    world.kafka.arrive()
+    for _ in range(5):
+        if "DeliveryPipeline" in world.kinds():
+            world.reconcile()
+    assert "DeliveryPipeline" not in world.kinds(), "it does not wait for a broker of the sink that does not exist"
+    assert throttles(world) == []

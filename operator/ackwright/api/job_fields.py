@@ -17,12 +17,14 @@ from ackwright.api.quantities import (
     Line,
     Memory,
     Properties,
+    Seconds,
     SecretName,
     Size,
     Switch,
     size_kib,
 )
 from ackwright.api.spark_conf import ALLOWED
+from ackwright.api.storage_fields import EventLogDirectory
 
 _CPU_REQUEST = About("The CPU that Kubernetes reserves: 500m, 1. Default: `cores`.")
 
@@ -35,10 +37,19 @@ class Trigger(Model):
         About("The time from the start of one micro-batch to the start of the next: 500ms, 1s, 5m. Default: 1s."),
     ] = None
     available_now: Annotated[Switch, About("Deliver what is available now, and end.")] = False
+    ttl_seconds_after_finished: Annotated[
+        Seconds | None,
+        About(
+            "With availableNow: how long the Job and its pod stay after the run has completed. Default: until the "
+            "pipeline is deleted. A run whose Job is deleted does not run again.",
+            ChangeClass.LIVE,
+            "it affects the Job of a completed run only",
+        ),
+    ] = None
 
     @classmethod
     def checks(cls) -> tuple[Check[Any], ...]:
-        return (_ONE_TRIGGER,)
+        return (_ONE_TRIGGER, _TTL_OF_BOUNDED_RUN)
 
 
 _ONE_TRIGGER = Check[Trigger](
@@ -46,6 +57,15 @@ _ONE_TRIGGER = Check[Trigger](
     "must have at most one of interval, availableNow, and has interval and availableNow",
     "remove all but one",
     cel="!has(self.interval) || !self.availableNow",
+)
+
+
+_TTL_OF_BOUNDED_RUN = Check[Trigger](
+    lambda trigger: trigger.ttl_seconds_after_finished is None or trigger.available_now,
+    "belongs to a bounded run: a stream does not complete",
+    "write availableNow: true, or remove it",
+    cel="!has(self.ttlSecondsAfterFinished) || self.availableNow",
+    field="ttlSecondsAfterFinished",
 )
 
 
@@ -103,6 +123,18 @@ class Executor(Model):
     pod_template: Annotated[PodTemplate, About("More fields of the executors' pods.")] = PodTemplate()
 
 
+class EventLog(Model):
+    """spec.spark.eventLog."""
+
+    directory: Annotated[
+        EventLogDirectory,
+        About(
+            "Where the driver writes: s3a://bucket/prefix, with the classes of S3A in the image, or file:///directory "
+            "below a volumeMount of driver.podTemplate."
+        ),
+    ]
+
+
 class Spark(Model):
     """spec.spark."""
 
@@ -123,6 +155,10 @@ class Spark(Model):
     ] = ()
     driver: Annotated[Driver, About("The driver's pod, which plans the micro-batches.")] = Driver()
     executor: Annotated[Executor, About("The executors' pods, which do the work.")] = Executor()
+    event_log: Annotated[
+        EventLog | None,
+        About("Spark's event log, for its history server. The pipeline delivers also if it cannot be written."),
+    ] = None
     conf: Annotated[Properties, About(f"More settings of Spark. Allowed: {', '.join(sorted(ALLOWED))}.")] = Field(
         default_factory=dict
     )

@@ -266,6 +266,7 @@ Region = Annotated[
 Properties = Annotated[Mapping[str, Annotated[str, StringConstraints(max_length=4096)]], Field(max_length=100)]
 # Strict: the API server, too, refuses "6" and true where the schema says integer.
 Count = Annotated[int, Field(strict=True, ge=1, le=2**31 - 1)]
+Seconds = Annotated[int, Field(strict=True, ge=0, le=2**31 - 1)]
 Offsets = Annotated[int, Field(strict=True, ge=1, le=2**63 - 1)]
 Switch = Annotated[bool, Field(strict=True)]
 MaxFraction = Annotated[float, Field(ge=0.0001, le=1)]

@@ -19,6 +19,9 @@ ALLOWED = frozenset(
         "spark.driver.memoryOverhead",
         "spark.executor.heartbeatInterval",
         "spark.executor.memoryOverhead",
+        "spark.hadoop.fs.s3a.endpoint",
+        "spark.hadoop.fs.s3a.endpoint.region",
+        "spark.hadoop.fs.s3a.path.style.access",
         "spark.kryoserializer.buffer.max",
         "spark.locality.wait",
         "spark.memory.fraction",
@@ -49,6 +52,8 @@ REMEDY = "remove it; the operator sets what the guarantee needs"
 _ELSEWHERE = {
     "spark.driver.cores": "spec.spark.driver.cores",
     "spark.driver.memory": "spec.spark.driver.memory",
+    "spark.eventLog.dir": "spec.spark.eventLog.directory",
+    "spark.eventLog.enabled": "spec.spark.eventLog",
     "spark.executor.cores": "spec.spark.executor.cores",
     "spark.executor.instances": "spec.spark.executor.instances",
     "spark.executor.memory": "spec.spark.executor.memory",

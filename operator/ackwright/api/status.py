@@ -103,6 +103,17 @@ class Intent(Model):
     since: Annotated[Time, About("When they were decided.")]
 
 
+class FinishedRun(Model):
+    """The last bounded run that has completed."""
+
+    run: Annotated[
+        str,
+        Field(max_length=64),
+        About("The hash of what the run depends on; with another one the pipeline runs again."),
+    ]
+    completed_at: Annotated[Time, About("When it completed.")]
+
+
 class DriverStatus(Model):
     """The driver's pod, as last observed."""
 
@@ -169,6 +180,10 @@ class TopicStatus(Model):
     throttled_brokers: Annotated[
         Annotated[tuple[int, ...], Field(max_length=1000)] | None,
         About("The brokers with a throttle for that move; absent when there is no throttle to remove."),
+    ] = None
+    cluster: Annotated[
+        Literal["source", "sink"] | None,
+        About("The cluster that the topic is on; absent if source and sink are on one."),
     ] = None
 
 
@@ -278,6 +293,10 @@ class Status(Model):
     intent: Annotated[
         Intent | None,
         About("What the operator was about to do. After a crash the next operator checks whether it was done."),
+    ] = None
+    finished_run: Annotated[
+        FinishedRun | None,
+        About("The last bounded run that has completed. Its Job is deleted after trigger.ttlSecondsAfterFinished."),
     ] = None
     driver: Annotated[DriverStatus | None, About("The driver as last observed.")] = None
     delivery: Annotated[DeliveryStatus | None, About("The driver's last progress report.")] = None

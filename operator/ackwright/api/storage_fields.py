@@ -1,4 +1,4 @@
-"""Where a sink's files are: a directory, or a prefix of a bucket of S3. For every sink that has files."""
+"""Where files are: a directory, or a prefix of a bucket of S3. Files of sinks, and of Spark's event log."""
 
 from __future__ import annotations
 
@@ -26,6 +26,18 @@ def s3_settings(s3: S3 | None) -> tuple[tuple[str, str], ...]:
     """The declared fields that are no Secrets, by name."""
     declared = (("endpoint", s3.endpoint), ("region", s3.region)) if s3 else ()
     return tuple((name, value) for name, value in declared if value)
+
+
+_PART = "[A-Za-z0-9_][A-Za-z0-9._=+-]*"
+EventLogDirectory = Annotated[
+    str,
+    Pattern(
+        f"^(file://(/{_PART})+|s3a://[a-z0-9][a-z0-9.-]{{1,61}}[a-z0-9](/{_PART})*)$",
+        "must be file:///directory or s3a://bucket/prefix, of letters, digits and . _ = + -",
+        "write for instance s3a://logs/spark, or file:///mnt/events for a volume that is mounted there",
+        longest=1024,
+    ),
+]
 
 
 S3_OF_BUCKET: Check[Any] = Check(

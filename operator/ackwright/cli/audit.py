@@ -154,9 +154,13 @@ def in_cluster(target: Target, name: str, timeout: float = 900.0) -> Report:
 
 
 def _job(target: Target, name: str) -> Object:
-    topics = [topic["name"] for topic in target.pipeline(name)["spec"].get("topics", ())]
+    pipeline = target.pipeline(name)
+    topics = [topic["name"] for topic in pipeline["spec"].get("topics", ())]
     kinds = (("apps/v1", "StatefulSet"), ("batch/v1", "Job"))
     driver = next((o for api, kind in kinds if (o := target.kubernetes.get(api, kind, target.namespace, name))), None)
+    if driver is None and pipeline.get("status", {}).get("finishedRun"):
+        message = f"the Job of {name}, whose configuration an audit needs, has been deleted after its run has completed"
+        raise AckwrightError(Reason.UNEXPECTED, f"{message}; audit its file: ackwright audit -f FILE")
     if driver is None:
         raise AckwrightError(Reason.UNEXPECTED, f"{name} has never been started; see why with: ackwright status {name}")
     return audit_job(driver, f"{name[:40]}-audit-{uuid.uuid4().hex[:6]}", topics)

@@ -98,15 +98,18 @@ def job_running(facts: Facts) -> Finding:
                 ConditionReason.NO_PROGRESS,
                 f"{driver.name} runs with a lag of {progress.lag}, but its positions do not move",
             )
-        return _delivers(facts.workload)
+        return _delivers(facts.workload, progress)
     return _not_running(driver, progress)
 
 
-def _delivers(workload: Workload) -> Finding:
+def _delivers(workload: Workload, progress: ProgressReport | None) -> Finding:
     standbys = [d for d in workload.drivers if d is not workload.driver]
     if workload.wants_standby and not any(d.ready and not d.deleting for d in standbys):
         what = f"{standbys[0].name} is not ready" if standbys else "its pod does not exist yet"
         return Finding("True", ConditionReason.WITHOUT_STANDBY, f"no driver stands by: {what}")
+    if progress and progress.event_log_error:
+        message = f"Spark's event log is not written: {progress.event_log_error}"[:1000]
+        return Finding("True", ConditionReason.WITHOUT_EVENT_LOG, message)
     return Finding("True", ConditionReason.RUNNING, "")
 
 

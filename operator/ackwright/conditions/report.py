@@ -22,6 +22,7 @@ from ackwright.conditions.findings import Facts, Finding, findings
 from ackwright.conditions.kafka import guarantee_met, topic_count, topics_ready, worst
 from ackwright.conditions.transitions import merged
 from ackwright.errors import AckwrightError
+from ackwright.planning.bounded_runs import finished_run
 from ackwright.planning.edits import delivers
 from ackwright.planning.kafka_work import KafkaWork
 from ackwright.planning.observation import Observation
@@ -91,6 +92,7 @@ def status(before: Status, observation: Observation, outcome: Outcome, now: date
         **_specs(observation, outcome, aspects["JobRunning"]),
         edit=observation.decision.held,
         intent=outcome.intent,
+        finished_run=finished_run(observation.pipeline, before.finished_run, outcome.workload),
         driver=_driver(driver, observation.progress, before.driver) if driver else None,
         delivery=figures(before.delivery, observation.progress, now),
     )

@@ -51,6 +51,7 @@ def spark_settings(directory: Path) -> dict[str, str]:
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.ui.enabled": "false",
+        "spark.eventLog.enabled": "false",  # its directory is one of the cluster
         "spark.ui.showConsoleProgress": "false",
         "spark.local.dir": str(directory / "spark"),
         "spark.sql.warehouse.dir": str(directory / "warehouse"),

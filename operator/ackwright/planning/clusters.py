@@ -35,11 +35,17 @@ def parts(plan: DeliveryPlan) -> Mapping[ClusterRole, DeliveryPlan]:
     }
 
 
-def role_of(plan: DeliveryPlan, topic: str) -> ClusterRole:
-    """Which cluster the topic is on. A source and a sink have different topics, also on two clusters."""
+def role_of(plan: DeliveryPlan, topic: str, recorded: RecordedTopics | None = None) -> ClusterRole:
+    """Which cluster the topic is on. A source and a sink have different topics, also on two clusters.
+
+    recorded: for topics that the plan had before an edit, and whose throttle is still to be removed.
+    """
     if plan.sink_connection is None or topic in plan.source.topics:
         return ClusterRole.SOURCE
-    return ClusterRole.SINK
+    in_plan = topic in plan.sink.topics or any(t.name == topic for t in plan.topics)
+    if in_plan or recorded is None:
+        return ClusterRole.SINK
+    return ClusterRole(recorded.clusters.get(topic, ClusterRole.SINK))
 
 
 def needed_topics(part: DeliveryPlan) -> tuple[str, ...]:
@@ -49,5 +55,5 @@ def needed_topics(part: DeliveryPlan) -> tuple[str, ...]:
 
 def recorded_on(plan: DeliveryPlan, role: ClusterRole, recorded: RecordedTopics) -> RecordedTopics:
     """What is recorded of the topics on one cluster of the plan."""
-    throttled = {name: brokers for name, brokers in recorded.throttled.items() if role_of(plan, name) is role}
+    throttled = {name: brokers for name, brokers in recorded.throttled.items() if role_of(plan, name, recorded) is role}
     return replace(recorded, throttled=throttled)

@@ -238,7 +238,7 @@ def _refused(held: EditStatus, refusal: _Refusal, run: CheckPod, now: datetime) 
 # ------------------------------------------------ rollback
 
 # The parts of the spec that a rollback leaves as they are: they do not affect the job, and topics do not shrink.
-_LIVE = tuple(name for name, field in fields(Spec) if (entry := about(field)) and entry.change is ChangeClass.LIVE)
+LIVE = tuple(name for name, field in fields(Spec) if (entry := about(field)) and entry.change is ChangeClass.LIVE)
 
 
 def _rollback(
@@ -257,8 +257,8 @@ def _rollback(
         return None
     if seconds_since(accepted.since, now) <= duration_ms(limit.after) / 1000:
         return None
-    live = {name: accepted.spec[name] for name in _LIVE if name in accepted.spec}
-    spec = {**{name: value for name, value in previous.spec.items() if name not in _LIVE}, **live}
+    live = {name: accepted.spec[name] for name in LIVE if name in accepted.spec}
+    spec = {**{name: value for name, value in previous.spec.items() if name not in LIVE}, **live}
     pipeline, _ = parse_resource({**resource, "spec": spec})
     if pipeline is None:  # such as a topic whose declaration the edit has removed
         spec = dict(previous.spec)

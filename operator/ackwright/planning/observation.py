@@ -61,10 +61,12 @@ class Observation:
         """
         topics: list[TopicStatus] = []
         for role, part, state in self.clusters():
-            earlier = [t for t in before if role_of(self.plan, t.name) is role]
+            earlier = [t for t in before if role_of(self.plan, t.name, self.recorded) is role]
             if isinstance(state, AckwrightError):
                 topics += earlier
             else:
                 names = frozenset((*(t.name for t in part.topics), *needed_topics(part)))
-                topics += topic_statuses(earlier, state, names, work.steps, work.replaced, done=done)
+                changed = topic_statuses(earlier, state, names, work.steps, work.replaced, done=done)
+                cluster = role.value if self.plan.sink_connection else None
+                topics += [t.model_copy(update={"cluster": cluster}) for t in changed]
         return tuple(topics)

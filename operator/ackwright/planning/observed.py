@@ -106,6 +106,7 @@ class Workload:
     drivers: tuple[DriverPod, ...] = ()
     ended: tuple[EndedExecutor, ...] = ()
     checks: tuple[CheckPod, ...] = ()
+    finished: bool = False  # the status records that the declared bounded run has completed; its Job may be deleted
 
     @property
     def driver(self) -> DriverPod | None:
@@ -141,13 +142,18 @@ class Workload:
     @property
     def complete(self) -> bool:
         """Whether a bounded run has ended successfully."""
-        conditions = [
-            c
-            for (kind, _), o in self.children.items()
-            if kind == "Job"
-            for c in o.get("status", {}).get("conditions", ())
-        ]
-        return any(c.get("type") == "Complete" and c.get("status") == "True" for c in conditions)
+        return self.finished or (self.job is not None and is_complete(self.job))
+
+    @property
+    def job(self) -> Object | None:
+        """The Job of a bounded run."""
+        return next((o for (kind, _), o in self.children.items() if kind == "Job"), None)
+
+
+def is_complete(job: Object) -> bool:
+    """Whether a Job has ended successfully."""
+    conditions = job.get("status", {}).get("conditions", ())
+    return any(c.get("type") == "Complete" and c.get("status") == "True" for c in conditions)
 
 
 @dataclass(frozen=True)

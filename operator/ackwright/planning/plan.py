@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ackwright.api import document
+from ackwright.api.job_fields import EventLog
 from ackwright.api.quantities import duration_ms
 from ackwright.api.spec import (
     ACCEPTED_POSITIONS_ANNOTATION,
@@ -378,12 +379,26 @@ def _spark(derived: Settings, spark: Spark, required: Settings) -> Settings:
         Setting("spark.executor.instances", str(spark.executor.instances), "spec.spark.executor"),
         Setting("spark.executor.cores", str(spark.executor.cores), "spec.spark.executor"),
         Setting("spark.executor.memory", spark.executor.memory, "spec.spark.executor"),
+        *(_event_log(spark.event_log) if spark.event_log else ()),
     )
     for name, value in sorted(spark.conf.items()):
         settings = replaced(settings, name, value, "as set in spec.spark.conf")
     for setting in required:
         settings = replaced(settings, setting.name, setting.value, setting.reason)
     return settings
+
+
+def _event_log(declared: EventLog) -> Settings:
+    return (
+        Setting("spark.eventLog.enabled", "true", "Spark's history server reads the event log"),
+        Setting("spark.eventLog.dir", declared.directory, "spec.spark.eventLog.directory"),
+        Setting(
+            "spark.eventLog.rolling.enabled",
+            "true",
+            "a stream has no end: the history server can compact all files but the last",
+        ),
+        Setting("spark.eventLog.compress", "true", "the events of a stream are much alike"),
+    )
 
 
 def _standby(times: StandbyTimes) -> Settings:

@@ -1,4 +1,4 @@
-"""Validations of the pod templates of driver and executors: that names are unique and refer to something."""
+"""Validations of the pod templates of driver and executors, and of what depends on their volumes."""
 
 from __future__ import annotations
 
@@ -60,11 +60,27 @@ def _without_volume(path: str, template: PodTemplate) -> Iterator[Broken]:
                 yield Broken(f"{place}.volumeMounts[{i}].name", mount.name)
 
 
+def _event_log_outside_mounts(pipeline: DeliveryPipeline) -> Iterator[Broken]:
+    declared = pipeline.spec.spark.event_log
+    if declared is None or not declared.directory.startswith(_FILE):
+        return
+    mounts = pipeline.spec.spark.driver.pod_template.volume_mounts
+    if not any(f"{declared.directory}/".startswith(f"{_FILE}{m.mount_path}/") and not m.read_only for m in mounts):
+        yield Broken("spec.spark.eventLog.directory", declared.directory)
+
+
+_FILE = "file://"
 _NO_VOLUME = "(!has(self.volumes) || !self.volumes.exists(volume, volume.name == mount.name))"
 _MOUNTS = f"!has(self.volumeMounts) || self.volumeMounts.all(mount, !{_NO_VOLUME})"
 _OF_SIDECARS = (
     "!has(self.sidecars) || self.sidecars.all(sidecar, !has(sidecar.volumeMounts) || "
     f"sidecar.volumeMounts.all(mount, !{_NO_VOLUME}))"
+)
+_EVENT_LOG_MOUNTED = (
+    f"!has(self.eventLog) || !self.eventLog.directory.startsWith('{_FILE}') || "
+    "(has(self.driver.podTemplate) && has(self.driver.podTemplate.volumeMounts) && "
+    "self.driver.podTemplate.volumeMounts.exists(mount, !(has(mount.readOnly) && mount.readOnly) && "
+    f"(self.eventLog.directory + '/').startsWith('{_FILE}' + mount.mountPath + '/')))"
 )
 
 POD_VALIDATIONS: tuple[Validation[DeliveryPipeline], ...] = (
@@ -95,5 +111,12 @@ POD_VALIDATIONS: tuple[Validation[DeliveryPipeline], ...] = (
                 Cel(_OF_SIDECARS, on=path, at=".sidecars"),
             )
         ),
+    ),
+    Validation(
+        "must be below a writable volumeMount of the driver: the files of its container end with it",
+        "mount a volume with driver.podTemplate.volumes and volumeMounts, or write s3a://bucket/prefix",
+        ("spec.spark.eventLog", "spec.spark.driver.podTemplate"),
+        _event_log_outside_mounts,
+        cel=(Cel(_EVENT_LOG_MOUNTED, on="spec.spark", at=".eventLog.directory"),),
     ),
 )

@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from ackwright.api.status import seconds_since
+from ackwright.planning.bounded_runs import is_over
 from ackwright.planning.declared import topics_to_delete
 from ackwright.planning.kafka_work import KafkaWork
 from ackwright.planning.observation import Observation
@@ -84,6 +85,7 @@ class Situation:
     retry_now: bool = False  # the driver has waited long enough for its next start
     finalizer: bool | None = None  # whether to add or remove it; None: it is as it should be
     outdated_checks: frozenset[str] = frozenset()  # uids of pods that checked another edit, or are to check again
+    run_is_over: bool = False  # the completed bounded run has had its time to live
     edit: bool = False  # whether an edit is checked or refused, whose check's pod has a log
 
 
@@ -109,6 +111,7 @@ def situation(
         retry_now=waits and transient and waited > settings.crash_delay_max,
         finalizer=needs_finalizer if needs_finalizer != has_finalizer else None,
         outdated_checks=observation.decision.outdated,
+        run_is_over=is_over(observation.pipeline, observation.status.finished_run, now),
         edit=observation.decision.held is not None,
     )
 
@@ -167,6 +170,10 @@ def _driver_steps(desired: Object, observed: Workload, situation: Situation) -> 
             if not o["metadata"].get("deletionTimestamp")
         ]
     present = observed.children.get((desired["kind"], name))
+    if observed.finished:  # it does not run again, and its Job stays as it is until its time to live is over
+        if present is None or present["metadata"].get("deletionTimestamp") or not situation.run_is_over:
+            return []
+        return [_deleted(present, "its time to live is over")]
     if present is None:
         blocked = observed.drivers or any(kind in DRIVERS for kind, _ in observed.in_the_way)
         return [Apply(desired, "missing")] if situation.may_start and not blocked else []

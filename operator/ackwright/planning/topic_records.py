@@ -19,6 +19,7 @@ class RecordedTopics:
 
     ids: Mapping[str, str] = field(default_factory=dict)  # as last observed
     throttled: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # brokers that the operator throttled
+    clusters: Mapping[str, str] = field(default_factory=dict)  # source or sink, of a pipeline with two clusters
     accepted_losses: Mapping[str, str] = field(default_factory=dict)  # ids of deleted topics whose loss is accepted
     conflicts: Mapping[str, str] = field(default_factory=dict)  # older pipelines that declare the topic differently
 
@@ -41,15 +42,11 @@ def recorded_topics(status: Status, annotations: Mapping[str, str], conflicts: M
     """What is known before. conflicts: by topic, the older pipeline that declares it differently."""
     return RecordedTopics(
         ids={t.name: t.id for t in status.topics},
-        throttled=throttled_topics(status),
+        throttled={t.name: t.throttled_brokers for t in status.topics if t.throttled_brokers is not None},
+        clusters={t.name: t.cluster for t in status.topics if t.cluster is not None},
         accepted_losses=accepted_losses(annotations),
         conflicts=conflicts,
     )
-
-
-def throttled_topics(status: Status) -> dict[str, tuple[int, ...]]:
-    """By topic, the brokers that the status records as throttled."""
-    return {t.name: t.throttled_brokers for t in status.topics if t.throttled_brokers is not None}
 
 
 def topic_statuses(

@@ -33,6 +33,7 @@ def audit_job(driver: Mapping[str, Any], name: str, routes: Iterable[str] = ()) 
     volumes = [v for v in template["volumes"] if "persistentVolumeClaim" not in v]  # the driver uses the claim
     names = {v["name"] for v in volumes}
     options = ["--jobspec", jobspec, "--ending", ENDING, "-o", "json", "--conf", "spark.master=local[*]"]
+    options += ["--conf", "spark.eventLog.enabled=false"]  # it may be on a claim
     options += [f"--route={topic}" for topic in routes]
     return {
         "apiVersion": "batch/v1",

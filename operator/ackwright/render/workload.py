@@ -9,6 +9,7 @@ from typing import Any
 from ackwright.api import pod_values
 from ackwright.api.quantities import canonical, memory_mib
 from ackwright.api.spec import DeliveryPipeline, Volume
+from ackwright.planning.bounded_runs import RUN_ANNOTATION, parts_of_run
 from ackwright.planning.guarantees import Setting
 from ackwright.planning.plan import DeliveryPlan
 from ackwright.render.access import access, driver_account
@@ -65,6 +66,11 @@ def credentials_of(children: Mapping[tuple[str, str], Mapping[str, Any]], pipeli
     driver = children.get(("StatefulSet", pipeline.metadata.name), {})
     annotations = driver.get("spec", {}).get("template", {}).get("metadata", {}).get("annotations") or {}
     return str(annotations.get(_CREDENTIALS, ""))
+
+
+def run_of(pipeline: DeliveryPipeline) -> str:
+    """Identifies a bounded run: a pipeline whose completed run has another identity runs again."""
+    return digest(parts_of_run(pipeline))
 
 
 def _checkpoint_volume(pipeline: DeliveryPipeline) -> Volume | None:
@@ -185,7 +191,7 @@ def _driver(pipeline: DeliveryPipeline, uid: str, settings: OperatorSettings, co
     name = pipeline.metadata.name
     pod = _pod(pipeline, settings, config)
     if pipeline.spec.trigger.available_now:
-        return owned(
+        job = owned(
             pipeline,
             uid,
             api_version="batch/v1",
@@ -201,6 +207,8 @@ def _driver(pipeline: DeliveryPipeline, uid: str, settings: OperatorSettings, co
                 "template": {**pod, "spec": {**pod["spec"], "restartPolicy": "OnFailure"}},
             },
         )
+        job["metadata"]["annotations"][RUN_ANNOTATION] = run_of(pipeline)
+        return job
     if credentials:
         pod["metadata"]["annotations"][_CREDENTIALS] = credentials
     return owned(

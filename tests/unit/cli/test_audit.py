@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import pytest
 
-from ackwright.cli.audit import _COUNTS, _report_of
+from ackwright.cli.audit import _COUNTS, _job, _report_of
 from ackwright.cli.main import invoke
 from ackwright.cli.target import Target
 from ackwright.errors import AckwrightError
@@ -146,3 +146,18 @@ def test_each_verdict_has_an_exit_code_and_a_doubt_is_printed_as_one(
     assert invoke(["audit", "-f", str(EXAMPLE), "-o", "json"]) == code
     printed = json.loads(capsys.readouterr().out)
     assert (printed["verdict"], printed["notes"]) == (shown.lower(), [*report.doubts, "a limit"])
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [
+        ({}, "p has never been started; see why with: ackwright status p"),
+        ({"finishedRun": {"run": "0123456789", "completedAt": "2026-11-21T12:00:00Z"}}, "audit -f FILE"),
+    ],
+)
+def test_a_pipeline_without_a_job_says_why(status: dict[str, Any], expected: str) -> None:
+    resource = {"metadata": {"name": "p"}, "spec": {}, "status": status}
+    kubernetes = SimpleNamespace(get=lambda _, kind, *__: resource if kind == "DeliveryPipeline" else None)
+    with pytest.raises(AckwrightError) as refused:
+        _job(Target(cast(Any, kubernetes), "ops"), "p")
+    assert expected in str(refused.value)

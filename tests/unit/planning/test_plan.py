@@ -229,7 +229,8 @@ def test_sparks_page_is_off_and_stops_nothing_if_it_is_on() -> None:
 
 # Written independently of the allow-list: a key in both lists is a security hole.
 _FORBIDDEN = re.compile(
-    r"spark\.(kubernetes|jars|submit|plugins|python|speculation|master|files|archives|repl|hadoop|security|ssl"
+    r"spark\.(kubernetes|jars|submit|plugins|python|speculation|master|files|archives|repl|security|ssl"
+    r"|hadoop(?!\.fs\.s3a\.(endpoint|endpoint\.region|path\.style\.access)$)"  # where a store is, not its credentials
     r"|authenticate|yarn|task|extraListeners|serializer|closure|redaction"
     r"|dynamicAllocation|pyspark|executorEnv|driverEnv)\b.*"
     r"|.*(extraJavaOptions|extraClassPath|extraLibraryPath|ClassPathFirst|extensions|adaptive|Listeners|checkpoint\w*"
@@ -354,3 +355,14 @@ def test_the_chain_has_each_link_in_order() -> None:
 
 def test_the_table_covers_each_guarantee() -> None:
     assert set(TERMS) == set(Guarantee)
+
+
+def test_an_event_log_is_rolled_because_a_stream_has_no_end() -> None:
+    spark = values(plan_for(spark={"eventLog": {"directory": "s3a://logs/spark"}}).spark)
+    assert {name: value for name, value in spark.items() if "eventLog" in name} == {
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.dir": "s3a://logs/spark",
+        "spark.eventLog.rolling.enabled": "true",
+        "spark.eventLog.compress": "true",
+    }
+    assert not any("eventLog" in setting.name for setting in plan_for().spark)

@@ -69,3 +69,10 @@ def test_driver_and_audit_write_their_ending_where_the_kubelet_reads_it(trigger:
             arguments[arguments.index("--ending") + 1] == "/dev/termination-log"
         )  # Kubernetes' terminationMessagePath
         assert "terminationMessagePath" not in container
+
+
+def test_an_audit_writes_no_event_log() -> None:
+    pipeline = declared(MINIMAL, spark={"eventLog": {"directory": "s3a://logs/spark"}})
+    job = audit_job(driver(rendered(pipeline)), "flights-audit-1")
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    assert container["args"][container["args"].index("spark.eventLog.enabled=false") - 1] == "--conf"

@@ -65,3 +65,9 @@ def test_a_sink_outside_kafka_is_asked_whether_it_takes_the_output(sink: Any, op
     assert "spark.master=local[1]" in arguments
     assert pod["spec"]["restartPolicy"] == "Never"
     assert pod["spec"]["activeDeadlineSeconds"] == SETTINGS.settle
+
+
+def test_it_writes_no_event_log() -> None:
+    _, pod, _ = check(spark={"eventLog": {"directory": "s3a://logs/spark"}})
+    arguments = pod["spec"]["containers"][0]["args"]
+    assert arguments[arguments.index("spark.eventLog.enabled=false") - 1] == "--conf"

@@ -17,6 +17,7 @@ from kubernetes.utils.quantity import parse_quantity
 
 from ackwright.api.quantities import canonical
 from ackwright.api.spark_conf import ALLOWED
+from ackwright.planning.bounded_runs import RUN_ANNOTATION
 from ackwright.render.names import FINALIZER, HASH_ANNOTATION, Object, digest
 from ackwright.render.pods import SECRETS
 from ackwright.settings import OperatorSettings
@@ -264,8 +265,9 @@ def test_the_configmap_name_changes_if_and_only_if_the_job_changes(
 @given(pipelines)
 def test_each_object_carries_the_hash_of_its_content(pipeline: Any) -> None:
     for o in rendered(pipeline).values():
-        annotation = o["metadata"].pop("annotations")
-        assert annotation == {HASH_ANNOTATION: digest(o)}
+        annotations = o["metadata"].pop("annotations")
+        assert annotations.keys() == {HASH_ANNOTATION, *([RUN_ANNOTATION] if o["kind"] == "Job" else [])}
+        assert annotations[HASH_ANNOTATION] == digest(o)
         reordered = json.loads(json.dumps(o, sort_keys=True))
         assert digest(reordered) == digest(o)
 
