@@ -10,13 +10,14 @@ import logging
 import random
 import threading
 import time
+from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 
 from pyspark.sql import DataFrame, SparkSession
 
-from ackwright_stream import delivery, ownership, schemas, source, transform
+from ackwright_stream import delivery, ownership, schemas, source, topic_limits, transform
 from ackwright_stream.backoff import Backoff
 from ackwright_stream.cluster import Cluster
 from ackwright_stream.delivery.batch_size import BatchSize
@@ -59,7 +60,7 @@ class Driver:
         Raises JobError; if no batch was run before it, nothing was written.
         """
         with ThreadPoolExecutor(1) as aside:  # Kafka is checked while Spark starts, which takes seconds
-            checked: Future[Cluster] = aside.submit(check, self._job)
+            checked: Future[tuple[Cluster, Mapping[str, int]]] = aside.submit(_check_and_read, self._job)
             start = self._progress.start
             start.ended(StartPart.IMPORTS)
             started = time.monotonic()
@@ -77,7 +78,9 @@ class Driver:
                     self._delivery = delivery.for_job(self._job)
                 output = _output(spark, self._job)
                 start.ended(StartPart.TRANSFORM)
-                cluster = checked.result()
+                cluster, limits = checked.result()
+                self._job = topic_limits.fitted(self._job, limits)
+                self._delivery = delivery.for_job(self._job)
                 registry.for_driver(self._job, cluster).prepare(output)
                 start.ended(StartPart.CHECKS)
                 headers = self._job.state is not None or transform.needs_headers(output)
@@ -244,6 +247,12 @@ class Driver:
             except JobError as e:
                 self._progress.failed(e)
             self._stop.wait(_ENDS_EVERY_S)
+
+
+def _check_and_read(job: JobSpec) -> tuple[Cluster, Mapping[str, int]]:
+    """What check() returns, and the limits of the topics that the job writes to."""
+    cluster = check(job)
+    return cluster, topic_limits.of_job(job, cluster)
 
 
 def check(job: JobSpec) -> Cluster:

@@ -252,7 +252,7 @@ DEAD_LETTER_PRODUCER: Settings = (
     ),
     PARTITIONER,
     Setting("linger.ms", "5", "fills requests; a task flushes its dead letters without waiting"),
-    Setting("message.max.bytes", "1000000000", "the brokers decide which record is too large for the topic"),
+    Setting("message.max.bytes", "1000000000", "the driver lowers it to the topic's max.message.bytes"),
 )
 _SPARK: Settings = (
     Setting("spark.speculation", "false", "a second copy of a task would repeat the work and be fenced"),

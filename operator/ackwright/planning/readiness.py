@@ -61,7 +61,7 @@ _ROUTED = Check(
     "topics of the sink",
     Verdict.WARNING,
     "the transform names them in its column topic, so they are not known here",
-    "create them, and grant the job Write and Describe on each",
+    "create them, and grant the job Write, Describe and DescribeConfigs on each",
 )
 
 

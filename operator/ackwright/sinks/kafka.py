@@ -139,8 +139,8 @@ class KafkaSink(Sink):
         return Link("sink producer", "producer of each task", settings.producer, caveat, weakness)
 
     def needs(self, group: str) -> tuple[Need, ...]:
-        operations = (Operation.WRITE, Operation.DESCRIBE)
-        rows = (Need(Resource(Kind.TOPIC, topic), operations, "writes the output") for topic in self.topics())
+        operations, why = (Operation.WRITE, Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS), "writes the output"
+        rows = (Need(Resource(Kind.TOPIC, topic), operations, why) for topic in self.topics())
         markers = kafka_positions.marker_needs() if self.bootstrap_servers else ()
         return (*rows, *markers, *kafka_positions.needs(group))
 

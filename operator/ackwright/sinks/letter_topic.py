@@ -56,7 +56,7 @@ class SinkWithLetterTopic(Sink):
         )
 
     def needs(self, group: str) -> tuple[Need, ...]:
-        operations = (Operation.WRITE, Operation.DESCRIBE)
+        operations = (Operation.WRITE, Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS)
         return tuple(Need(Resource(Kind.TOPIC, topic), operations, "writes dead letters") for topic in self.topics())
 
     def sections(self, group: str) -> tuple[Section, ...]:

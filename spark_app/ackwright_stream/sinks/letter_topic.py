@@ -7,7 +7,7 @@ key that it had before.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pyarrow as pa
@@ -19,10 +19,41 @@ from ackwright_stream.errors import JobError
 from ackwright_stream.fault_points import fault_point
 from ackwright_stream.jobspec import Cluster, DeadLetterTopic, JobSpec, Reason
 from ackwright_stream.positions import Lane
+from ackwright_stream.reasons import REASONS
+from ackwright_stream.record_size import batch_of_one
 from ackwright_stream.sinks.base import Rows
 from ackwright_stream.sinks.topic import require_writable
+from ackwright_stream.topic_limits import LARGEST_RECORD, too_large_for_topic
 
 _POLL_S = 0.1
+
+
+RecordsOf = Callable[[pa.RecordBatch, str], pa.RecordBatch]  # as dead_letters.records()
+
+
+def fitting_records(
+    letters: Rows, to: DeadLetterTopic, group: str, records_of: RecordsOf = dead_letters.records
+) -> Rows:
+    """Dead letters (dead_letters.COLUMNS) as records of their topic.
+
+    Raises JobError(ROW_REFUSED) for the first that is larger than the topic takes. Its limit is in the producer's
+    settings, where the driver has set it (topic_limits.py).
+    """
+    limit = int(to.producer[LARGEST_RECORD])
+    for batch in letters:
+        records = records_of(batch, group)
+        for n, record in enumerate(records.to_pylist()):
+            headers = [(h["key"], h["value"]) for h in record["headers"]]
+            size = batch_of_one(record["key"], record["value"], headers)
+            if size > limit:
+                topic, partition, offset = (batch[name][n] for name in ("topic", "partition", "offset"))
+                raise JobError(
+                    Reason.ROW_REFUSED,
+                    f"record {topic}-{partition}@{offset}: "
+                    f"its dead letter of {too_large_for_topic(size, to.topic, limit)}",
+                    REASONS[Reason.ROW_REFUSED].remedy,
+                )
+        yield records
 
 
 class LetterProducer:
@@ -32,7 +63,7 @@ class LetterProducer:
         self._brokers, self._to, self._timeout = brokers, to, timeout
         self._producer: tuple[dict[str, Any], Producer] | None = None  # with its settings
 
-    def write(self, records: pa.RecordBatch) -> None:
+    def write(self, batches: Rows) -> None:
         """Writes records with the columns dead_letters.RECORD; returns when all are acknowledged. Raises JobError."""
         failures: list[KafkaError] = []
 
@@ -42,7 +73,7 @@ class LetterProducer:
 
         producer = self._connected()
         try:
-            for record in records.to_pylist():
+            for record in (record for batch in batches for record in batch.to_pylist()):
                 headers = [(h["key"], h["value"]) for h in record["headers"]]
                 while True:
                     try:
@@ -85,15 +116,15 @@ class LetterTopic:
 
     def __init__(self, job: JobSpec, to: DeadLetterTopic | None) -> None:
         """to: None for a pipeline without dead letters."""
-        self._group = job.group
+        self._group, self._to = job.group, to
         self._producer = LetterProducer(job.cluster, to, job.operation_timeout_ms / 1000) if to else None
         self.topics = (to.topic,) if to else ()
 
     def write(self, letters: pa.RecordBatch) -> None:
         """Writes dead letters (dead_letters.COLUMNS); returns when all are acknowledged. Raises JobError."""
-        if self._producer is None:
+        if self._producer is None or self._to is None:
             raise JobError(Reason.UNEXPECTED, "this pipeline has no dead-letter topic; report this")
-        self._producer.write(dead_letters.keyed_records(letters, self._group))
+        self._producer.write(fitting_records([letters], self._to, self._group, dead_letters.keyed_records))
 
     def write_all(self, letters: Rows, lanes: Iterable[Lane]) -> None:
         """Writes all dead letters of a task with these lanes, as write() does."""

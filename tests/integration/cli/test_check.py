@@ -10,6 +10,7 @@ import json
 import re
 import uuid
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,8 @@ from ackwright.planning.permissions import Role
 from ackwright.planning.plan import plan as make_plan
 from ackwright.planning.topic_records import RecordedTopics
 from ackwright.render.jobspec import cluster
-from ackwright_stream import driver
+from ackwright_stream import driver, topic_limits
+from ackwright_stream.cluster import Brokers
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import ExitCode
 from ackwright_stream.ownership import take
@@ -246,6 +248,30 @@ def test_without_any_one_permission_the_job_stops_and_names_it(
     wait_until(lambda: re.search(message, run()), message)  # ACLs take effect after a moment
     grant(guarded, "ann", everything)
     wait_until(lambda: run() == "delivered", "it recovers without help")
+
+
+def test_without_describe_configs_the_limits_of_topics_are_not_known(
+    guarded: EmbeddedKafka, name: str, tmp_path: Path
+) -> None:
+    """The job runs nevertheless, with the default of producers."""
+    described_ = described(guarded, name, "exactly-once", "ann", tmp_path)
+    create_topics(guarded.bootstrap_servers, f"{name}-in", f"{name}-out", partitions=1, replication=1)
+    spec = job_of(described_, tmp_path, secrets=str(tmp_path / "secrets"))
+    everything = required_permissions(described_, Role.JOB)
+    withdraw(guarded, "ann")
+    grant(guarded, "ann", everything, but=(f"{name}-out", Operation.DESCRIBE_CONFIGS))
+
+    def is_described() -> bool:
+        with suppress(JobError):
+            driver.check(spec)
+            return True
+        return False
+
+    wait_until(is_described, "the grants are in force")
+    brokers = Brokers(spec.cluster, timeout=10)
+    assert topic_limits.of_job(spec, brokers) == {}
+    grant(guarded, "ann", everything)
+    wait_until(lambda: f"{name}-out" in topic_limits.of_job(spec, brokers), "the last grant is in force")
 
 
 def test_the_operator_needs_no_more_than_is_listed(guarded: EmbeddedKafka, name: str, tmp_path: Path) -> None:

@@ -53,6 +53,52 @@ def test_dead_letters_in_a_table_are_there_once_across_kills(
     assert (report.duplicated, report.lost, report.unexpected) == (0, 1, 0)
 
 
+def test_at_least_once_loses_no_dead_letter_in_a_table(
+    kafka: EmbeddedKafka, database: Database, tmp_path: Path
+) -> None:
+    """Killed when rows and dead letters are committed, and the positions have not moved."""
+    p = table_pipeline(kafka, database, tmp_path, "at-least-once")
+    p.feed()
+    with p.life() as job:
+        p.caught_up(job)
+        hit = job.arm("before-advance")
+        p.feed()
+        job.arrived(hit)
+        assert p.letters() == p.expected_letters()
+        job.job.kill()
+    with p.life() as job:
+        p.caught_up(job)
+        p.drain(job)
+    assert set(p.letters()) == set(p.expected_letters())
+    assert set(p.output()) == set(p.expected_output())
+    assert max(p.letters().values()) == 2
+
+
+def test_at_most_once_repeats_no_dead_letter_in_a_table(
+    kafka: EmbeddedKafka, database: Database, tmp_path: Path
+) -> None:
+    """Killed after the claim of a task: its dead letters are lost, and no other."""
+    p = table_pipeline(kafka, database, tmp_path, "at-most-once")
+    p.feed()
+    with p.life() as job:
+        p.caught_up(job)
+        job.until(lambda now: now["deadLetters"] == p.expected_letters().total(), "all dead letters counted")
+        before = p.fed
+        hit = job.arm("claimed", lane=f"{p.source}-0")
+        p.feed()
+        job.arrived(hit)
+        job.job.kill()
+    p.feed()
+    with p.life() as job:
+        p.caught_up(job)
+        # The other partitions' tasks may have been killed before their claims.
+        job.until(lambda now: now["deadLetters"] >= p.partitions * 20, "the dead letters of the last records")
+        p.drain(job)
+    letters, expected = p.letters(), p.expected_letters()
+    assert letters < expected
+    assert {letter.offset for letter in expected - letters} <= set(range(before, before + 200))
+
+
 def test_at_least_once_and_too_many(kafka: EmbeddedKafka, database: Database, tmp_path: Path) -> None:
     p = table_pipeline(kafka, database, tmp_path, "at-least-once", max_fraction=0.2)
     p.feed()

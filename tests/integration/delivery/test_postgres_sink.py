@@ -7,13 +7,14 @@ tests/integration/postgres proves the transactions without Spark, with their con
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ackwright.local.kafka import EmbeddedKafka
 from ackwright_stream.jobspec import ExitCode
 from integration.support.postgres import Database
-from integration.support.postgres_pipelines import EACH, PARTITIONS, pipeline
+from integration.support.postgres_pipelines import EACH, PARTITIONS, Pipeline, pipeline
 from integration.support.produce import produce
 from waiting import WAIT, wait_until
 
@@ -97,6 +98,74 @@ def test_rows_of_a_batch_that_is_repeated_are_there_once_by_key_at_least_once(
     p.complete_after_kill("before-advance")
     latest = [[f"p{p}-{n % 10}", str(n), f"{p}:{n}"] for p in range(PARTITIONS) for n in range(EACH - 10, EACH)]
     assert database.sql("SELECT id, at, text FROM latest ORDER BY id") == latest
+    assert p.positions() == [p.fed] * PARTITIONS
+
+
+# A table that counts how often each row was written.
+COUNTED = """
+CREATE TABLE counted (id text PRIMARY KEY, at bigint NOT NULL, text text, writes int);
+CREATE FUNCTION count_writes() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    NEW.writes := CASE WHEN TG_OP = 'UPDATE' THEN OLD.writes + 1 ELSE 1 END;
+    RETURN NEW;
+END $$;
+CREATE TRIGGER writes BEFORE INSERT OR UPDATE ON counted FOR EACH ROW EXECUTE FUNCTION count_writes()
+"""
+ROW_OF_RECORD = (
+    "SELECT concat(CAST(key AS STRING), '-', CAST(kafka.offset AS STRING)) AS id, kafka.offset AS at, "
+    "CAST(value AS STRING) AS text FROM source"
+)
+
+
+def upserting(kafka: EmbeddedKafka, database: Database, directory: Path, guarantee: str, **more: Any) -> Pipeline:
+    """A pipeline that upserts a row for each record, each with another key, into the table that counts."""
+    database.sql(COUNTED)
+    version = {} if guarantee == "exactly-once" else {"versionColumn": "at"}
+    sink = database.spec("counted", mode="upsert", key=["id"], **version)
+    return pipeline(kafka, database, directory, guarantee, sink=sink, transform={"sql": ROW_OF_RECORD}, **more)
+
+
+def writes(database: Database) -> dict[str, int]:
+    """How often each row was written, by its text."""
+    return {text: int(n) for text, n in database.sql("SELECT text, writes FROM counted")}
+
+
+def test_upserts_are_written_once_across_kills_exactly_once(
+    kafka: EmbeddedKafka, database: Database, tmp_path: Path
+) -> None:
+    """Tasks and then drivers are killed before and after the commit. A row that is upserted again would be counted."""
+    p = upserting(kafka, database, tmp_path, "exactly-once")
+    p.feed()
+    with p.life() as job:
+        p.caught_up(job)
+        p.kill_tasks(job, "after-read", "before-commit", "after-commit")
+    for point in ("before-commit", "after-commit"):
+        with p.life() as job:
+            p.caught_up(job)
+            hit = job.arm(point, lane=f"{p.source}-0")
+            p.feed()
+            job.arrived(hit)
+            job.job.kill()
+    with p.life() as job:
+        p.caught_up(job)
+        p.drain(job)
+    assert writes(database) == {f"{lane}:{n}": 1 for lane in range(PARTITIONS) for n in range(p.fed)}
+    assert p.positions() == [p.fed] * PARTITIONS
+    again = "INSERT INTO counted SELECT * FROM counted ON CONFLICT (id) DO UPDATE SET text = EXCLUDED.text"
+    database.sql(again)
+    assert set(writes(database).values()) == {2}, "a row that is written again is counted"
+
+
+def test_upserts_of_a_claim_whose_task_is_killed_are_lost_at_most_once(
+    kafka: EmbeddedKafka, database: Database, tmp_path: Path
+) -> None:
+    p = upserting(kafka, database, tmp_path, "at-most-once", trigger={"availableNow": True})
+    p.feed()
+    p.complete_after_kill("claimed")
+    written = writes(database)
+    # Spark cancels the other task, which may have claimed its range as well.
+    assert len(written) in ((PARTITIONS - 1) * EACH, 0)
+    assert set(written.values()) <= {1}
     assert p.positions() == [p.fed] * PARTITIONS
 
 

@@ -23,7 +23,7 @@ from ackwright_stream.sinks.delta.log import TableLog
 from ackwright_stream.sinks.delta.sink import DeltaStore
 from integration.support.delta_stores import job
 from integration.support.s3_proxy import Proxy, losing_answers
-from integration.support.s3_server import BUCKET, KEY, READER, SECRET, S3Server
+from integration.support.s3_server import BUCKET, KEY, READER, SECRET, Outage, S3Server
 from integration.support.staged_drivers import A, B, Driver, rows
 
 QUICK = {"timeout.ms": "2000", "checkpoint.interval": "100"}
@@ -189,13 +189,14 @@ def test_a_permission_that_is_revoked_loses_and_repeats_nothing(
     assert delivered(server, tmp_path.name) == [(0, n) for n in range(9)]
 
 
-def test_a_server_that_is_killed_after_rows_were_staged_loses_and_repeats_nothing(
-    server: S3Server, spec: JobSpec, tmp_path: Path
+@pytest.mark.parametrize("outage", [S3Server.killed, S3Server.full], ids=["killed", "full"])
+def test_an_outage_of_the_server_after_rows_were_staged_loses_and_repeats_nothing(
+    server: S3Server, spec: JobSpec, tmp_path: Path, outage: Outage
 ) -> None:
     driver = Driver(spec)
     driver.deliver(Range(A, 0, 5))
     staged = driver.stage(rows(A, 5, 9))
-    with server.killed():
+    with outage(server):
         for call in (lambda: driver.commit([Range(A, 5, 9)], staged), lambda: driver.stage(rows(A, 9, 12))):
             with pytest.raises(JobError) as caught:
                 call()

@@ -22,7 +22,7 @@ from ackwright_stream.sinks.files.sink import FilesStore
 from ackwright_stream.sinks.files.state import LaneState, State, StateLog
 from integration.support.files_stores import A, B, Driver, Files, job, rows
 from integration.support.s3_proxy import losing_answers
-from integration.support.s3_server import BUCKET, KEY, READER, SECRET, S3Server
+from integration.support.s3_server import BUCKET, KEY, READER, SECRET, Outage, S3Server
 
 QUICK = {"timeout.ms": "4000"}
 
@@ -198,8 +198,9 @@ def test_a_permission_that_is_revoked_loses_and_repeats_nothing(files: Files, sp
     assert (files.offsets(), files.chain()) == (list(range(9)), [(0, 5), (5, 9)])
 
 
-def test_a_server_that_is_killed_after_rows_were_written_loses_and_repeats_nothing(
-    server: S3Server, files: Files, spec: JobSpec
+@pytest.mark.parametrize("outage", [S3Server.killed, S3Server.full], ids=["killed", "full"])
+def test_an_outage_of_the_server_after_rows_were_written_loses_and_repeats_nothing(
+    server: S3Server, files: Files, spec: JobSpec, outage: Outage
 ) -> None:
     """The file has no name yet, so no reader has its rows."""
     driver = Driver(spec)
@@ -208,7 +209,7 @@ def test_a_server_that_is_killed_after_rows_were_written_loses_and_repeats_nothi
 
         def then_killed() -> Iterator[Any]:
             yield from rows(A, 5, 9)
-            stack.enter_context(server.killed())
+            stack.enter_context(outage(server))
 
         with pytest.raises(JobError) as caught:
             driver.task().advance(0, [Range(A, 5, 9)], then_killed())

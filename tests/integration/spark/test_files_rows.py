@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,39 +15,15 @@ from ackwright_stream.audit_report import Comparison
 from ackwright_stream.audit_sinks.base import Output
 from ackwright_stream.audit_sinks.files import FilesReader
 from ackwright_stream.jobspec import JobSpec
-from ackwright_stream.lanes import Lanes, Outcome
-from ackwright_stream.positions import LANE, Range
-from ackwright_stream.sinks.files.sink import FilesStore
+from ackwright_stream.lanes import Outcome
+from ackwright_stream.positions import Range
 from integration.support.files_stores import A, Driver, Files, directory, job
-
-ROWS = """
-SELECT id, s, CAST(id AS TINYINT) AS b, CAST(id AS SMALLINT) AS h, CAST(id AS BIGINT) AS l, CAST(id AS FLOAT) / 3 AS f,
-    CAST(id AS DOUBLE) / 3 AS d, CAST(id AS DECIMAL(12, 2)) AS n, id = 1 AS t, X'00FF' AS x, DATE '2026-03-08' AS day,
-    TIMESTAMP '2026-03-08 07:30:00.000001Z' AS at, TIMESTAMP_NTZ '2026-03-08 02:30:00' AS local,
-    array(s, NULL) AS many, named_struct('a', id, 'b', s) AS one
-FROM VALUES (1, 'a'), (2, 'ü'), (2, 'ü'), (3, NULL) AS rows (id, s)
-"""
-COUNT = 4
+from integration.support.typed_rows import COUNT, ROWS, content, content_of, deliver_files
 
 
 @pytest.fixture
 def spec(tmp_path: Path) -> JobSpec:
     return job(tmp_path, tmp_path / "files")
-
-
-def deliver(spec: JobSpec, frame: DataFrame) -> None:
-    """A batch whose task is Spark's."""
-    driver = Driver(spec, columns=frame.schema)
-    membership, number, ids = driver.membership, driver.lanes.driver, driver.lanes.topic_ids
-
-    def in_task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        lanes = Lanes(spec, FilesStore(spec), membership, number, ids)
-        outcome, written = lanes.advance(0, [Range(A, 0, COUNT)], batches)
-        yield pa.record_batch({"outcome": [outcome.value], "records": [written]})
-
-    rows = driver.sink.worker_columns(frame.coalesce(1)).withColumn(LANE, F.lit(0))
-    answers = rows.mapInArrow(in_task, "outcome string, records bigint").collect()
-    assert [(a.outcome, a.records) for a in answers] == [("done", frame.count())]
 
 
 def compared(spark: SparkSession, spec: JobSpec, frame: DataFrame, late: DataFrame | None = None) -> Comparison:
@@ -67,27 +42,23 @@ def counts(comparison: Comparison) -> tuple[int, int, int, int, int]:
 def test_rows_of_every_type_are_read_and_compared_as_they_were(spark: SparkSession, spec: JobSpec) -> None:
     """Also together with a file without rows."""
     frame = spark.sql(ROWS)
-    deliver(spec, frame)
+    deliver_files(spec, frame)
     empty = Driver(spec, columns=frame.schema).task().advance(0, [Range(A, COUNT, COUNT + 1)])
     assert empty == (Outcome.DONE, 0)
     path = Files(spec.sink.path).path  # type: ignore[attr-defined]
 
-    def content(rows: pa.Table) -> list[str]:
-        utc = rows.set_column(rows.schema.get_field_index("at"), "at", rows["at"].cast(pa.timestamp("us", "UTC")))
-        return sorted(str(sorted(row.items())) for row in utc.to_pylist())
-
-    expected = content(pa.Table.from_batches(frame._collect_as_arrow()))
+    expected = content_of(frame)
     assert content(ds.dataset(path, format="parquet").to_table()) == expected
     schemas = [pq.read_schema(file).remove_metadata() for file in sorted(Path(path).glob("in-0.*/*.parquet"))]
     assert schemas[0] == schemas[1], "a file without rows has the same types"
     by_spark = spark.read.option("recursiveFileLookup", "true").parquet(path)
-    assert content(pa.Table.from_batches(by_spark.select(frame.columns)._collect_as_arrow())) == expected
+    assert content_of(by_spark.select(frame.columns)) == expected
     assert counts(compared(spark, spec, frame)) == (4, 4, 0, 0, 0)
 
 
 def test_the_audit_reports_each_kind_of_damage(spark: SparkSession, spec: JobSpec) -> None:
     frame = spark.sql(ROWS)
-    deliver(spec, frame)
+    deliver_files(spec, frame)
     path = Path(spec.sink.path, directory())  # type: ignore[attr-defined]
     rows = pq.read_table(next(path.iterdir()))
     pq.write_table(rows.filter(pa.compute.equal(rows["id"], 1)), path / "again.parquet", store_schema=False)

@@ -1,11 +1,11 @@
-"""Topics with unique names that are ready to be written."""
+"""Topics with unique names that are ready to be written, and changes of their settings."""
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Mapping
 
-from confluent_kafka.admin import NewTopic
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
 from ackwright_stream.admin_client import AdminClient
 from waiting import ANSWER, wait_until
@@ -32,3 +32,12 @@ def create_topic(
 
     wait_until(in_sync, f"{unique} is in sync")
     return unique
+
+
+def set_topic(servers: str, topic: str, name: str, value: str) -> None:
+    """Changes a setting of a topic."""
+    change = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[change])
+    admin = AdminClient({"bootstrap.servers": servers})  # a collected client never answers
+    (done,) = admin.incremental_alter_configs([resource]).values()
+    done.result(ANSWER)

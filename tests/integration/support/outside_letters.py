@@ -9,14 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
-
 from ackwright.local.kafka import EmbeddedKafka
-from ackwright_stream.admin_client import AdminClient
 from integration.support import delta_stores, files_stores, iceberg_stores
 from integration.support.letter_pipelines import PARTITIONS, SQL, Letter, LetterPipeline, letter_of, source_of
+from integration.support.new_topics import set_topic
 from integration.support.pipelines import Record, create_topics, document, job_of, read
-from waiting import ANSWER
 
 SINKS = ("delta", "iceberg", "files")
 Rows = Callable[[], Sequence[Mapping[str, Any]]]
@@ -54,11 +51,7 @@ class OutsidePipeline(LetterPipeline):
 
     def configure_letter_topic(self, name: str, value: str) -> None:
         """Changes a setting of the dead-letter topic."""
-        change = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
-        resource = ConfigResource(ResourceType.TOPIC, self.letter_topic, incremental_configs=[change])
-        admin = AdminClient({"bootstrap.servers": self.servers})
-        (done,) = admin.incremental_alter_configs([resource]).values()
-        done.result(ANSWER)
+        set_topic(self.servers, self.letter_topic, name, value)
 
 
 def outside_pipeline(

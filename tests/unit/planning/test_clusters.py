@@ -76,7 +76,7 @@ def test_the_job_reads_at_the_source_and_commits_at_the_sink() -> None:
     }
     at_sink = of_job(SINK)
     assert at_sink[markers] == {*read, Operation.CREATE, Operation.ALTER}
-    assert at_sink[Resource(Kind.TOPIC, "out")] == write
+    assert at_sink[Resource(Kind.TOPIC, "out")] == {*write, Operation.DESCRIBE_CONFIGS}
     assert at_sink[Resource(Kind.GROUP, "ops.p")] == read
     assert Resource(Kind.TOPIC, "in") not in at_sink
 

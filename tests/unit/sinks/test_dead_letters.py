@@ -146,7 +146,7 @@ def test_plan_explain_and_permissions_have_a_topic_beside_a_sink_outside_kafka(n
     assert needed_topics(delivery_plan) == ("in", "bad")
     required = needs(delivery_plan)
     job = {n.resource.name: set(n.operations) for n in required[Role.JOB] if n.resource.kind is Kind.TOPIC}
-    assert job["bad"] == {Operation.WRITE, Operation.DESCRIBE}
+    assert job["bad"] == {Operation.WRITE, Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS}
     assert Operation.READ in {o for n in required[Role.AUDIT] if n.resource.name == "bad" for o in n.operations}
     assert judge(parse(document(**outside(name)))).warnings == ()
 
@@ -250,7 +250,7 @@ def test_permissions_include_the_topic() -> None:
         role: {o for need in required[role] if need.resource == Resource(Kind.TOPIC, "bad") for o in need.operations}
         for role in Role
     }
-    assert of_topic[Role.JOB] == {Operation.WRITE, Operation.DESCRIBE}
+    assert of_topic[Role.JOB] == {Operation.WRITE, Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS}
     assert {Operation.CREATE, Operation.ALTER_CONFIGS} <= of_topic[Role.OPERATOR]
     assert Operation.READ in of_topic[Role.AUDIT]
 

@@ -33,6 +33,23 @@ def test_the_key_the_value_and_the_headers_count(setting: str) -> None:
             assert trial.refusal(accepted) is None, "a refusal leaves nothing behind"
 
 
+@pytest.mark.parametrize("setting", PRODUCERS)
+def test_the_topic_of_a_row_decides(setting: str) -> None:
+    """A limit of a topic counts before that of the producer; one that is not known does not count."""
+    limits = {"out": 400, "small": 300}
+    with size_trial(*PRODUCERS[setting], limits.get, "small") as trial:
+        refusal = trial.refusal(rows(b"x" * 400))
+        assert refusal is not None
+        assert refusal.reason is Reason.ROW_REFUSED
+        assert refusal.message == "its row of 470 bytes is too large for topic out, whose max.message.bytes is 400"
+        assert trial.refusal(rows(b"x" * 330)) is None
+        nameless = trial.refusal(rows(b"x" * 330).drop_columns("topic"))
+        assert nameless is not None
+        assert "topic small, whose max.message.bytes is 300" in nameless.message
+        unknown = rows(b"x" * 1000).drop_columns("topic").append_column("topic", pa.array(["unknown"]))
+        assert trial.refusal(unknown) is None
+
+
 def test_a_transform_without_key_and_headers() -> None:
     with size_trial(*PRODUCERS[JAVA]) as trial:
         assert trial.refusal(pa.table({"value": [b"x"]})) is None

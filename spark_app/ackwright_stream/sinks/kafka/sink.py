@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from ackwright_stream import dead_letters, topic_ids
+from ackwright_stream import topic_ids, topic_limits
 from ackwright_stream.cluster import Brokers, Cluster
 from ackwright_stream.connection import settings, timed_out
 from ackwright_stream.errors import JobError
@@ -31,7 +31,7 @@ from ackwright_stream.sinks.kafka.markers import Markers, create, of_membership
 from ackwright_stream.sinks.kafka.membership import Member
 from ackwright_stream.sinks.kafka.transactions import SlotTransactions, transactional_id
 from ackwright_stream.sinks.kafka.trial import SizeTrial, size_trial
-from ackwright_stream.sinks.letter_topic import LetterProducer
+from ackwright_stream.sinks.letter_topic import LetterProducer, fitting_records
 from ackwright_stream.spark_internals.execution import Execution, execution_of
 
 _THREADS = 16
@@ -262,12 +262,13 @@ class TopicSink:
             raise JobError(Reason.UNEXPECTED, "this pipeline has no dead-letter topic; report this")
         if self._letters is None:
             self._letters = LetterProducer(self.spec.brokers(self.job.cluster), self.spec.dead_letters, self._timeout)
-        self._letters.write(dead_letters.records(letters, self.job.group))
+        self._letters.write(fitting_records([letters], self.spec.dead_letters, self.job.group))
 
     def trial(self) -> AbstractContextManager[SizeTrial] | None:
         if self.job.state:  # a row of its output is not of one record
             return None
-        return size_trial(self.job.producer, self.job.sink_options)
+        limit_of = topic_limits.reader(self._brokers)
+        return size_trial(self.job.producer, self.job.sink_options, limit_of, self.spec.topic)
 
     def output_ends(self) -> Mapping[str, Any]:
         topic = self.spec.topic
@@ -291,7 +292,7 @@ class TopicSink:
         """
         count = self.enqueue_to(producer, self.spec.topic, rows)
         if self.spec.dead_letters:
-            records = (dead_letters.records(batch, self.job.group) for batch in letters)
+            records = fitting_records(letters, self.spec.dead_letters, self.job.group)
             self.enqueue_to(producer, self.spec.dead_letters.topic, records)
         return count
 

@@ -29,7 +29,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from ackwright_stream.connection import positions_consumer, settings, translate
 from ackwright_stream.errors import JobError
 from ackwright_stream.fault_points import fault_point
-from ackwright_stream.jobspec import JobSpec, KafkaSink
+from ackwright_stream.jobspec import JobSpec, KafkaSink, Reason
 from ackwright_stream.positions import Lane
 from ackwright_stream.sinks.base import Membership
 from ackwright_stream.sinks.kafka import librdkafka, offsets
@@ -138,7 +138,7 @@ class SlotTransactions:
             if failure:
                 raise failure  # before the error of the rows: both show that the producer is fenced, this one by name
             if refused:
-                raise _fatal(producer) or refused
+                raise _broken(producer) or refused
             fault_point("after-offsets", *lanes)
             fault_point("before-commit", *lanes)
             producer.commit_transaction(max(self._timeout, self._job.transaction_timeout_ms / 1000))
@@ -147,7 +147,8 @@ class SlotTransactions:
         except KafkaException as e:
             # Step 5. The outcome may be unknown: the reply to a commit can be lost. An abort now could follow a commit
             # that is still on its way; a new init waits for whichever comes first, and the position tells which it was.
-            raise translate(e.args[0], f"the transaction of {described(target)}") from e
+            cause = _refusal(producer) or e
+            raise _failed(cause.args[0], target) from cause
         finally:
             self.release(producer, next_slot, committed=committed)
         return rows
@@ -206,15 +207,34 @@ class SlotTransactions:
             return  # it connects when it is used, or fails there with a cause
 
 
-def _fatal(producer: Producer) -> KafkaException | None:
-    """The error that made the producer unusable, such as a fencing; None: there was none.
+def _failed(error: KafkaError, target: Sequence[TopicPartition]) -> JobError:
+    """Why a transaction has failed. A topic that refuses a record would refuse it forever."""
+    failure = translate(error, f"the transaction of {described(target)}")
+    if error.code() != KafkaError.MSG_SIZE_TOO_LARGE:
+        return failure
+    remedy = "a record is larger than max.message.bytes of its topic; or it was lowered: then start the driver again"
+    return JobError(Reason.ROW_REFUSED, failure.cause, remedy)
 
-    A row is then refused with _FATAL, which does not name it. Transactional calls do, without a request.
+
+def _refusal(producer: Producer) -> KafkaException | None:
+    """The topic's refusal of a record, if there was one.
+
+    The rows behind such a record are never sent, so that other calls may report that their time is over (observed).
+    """
+    broken = _broken(producer)
+    return broken if broken and broken.args[0].code() == KafkaError.MSG_SIZE_TOO_LARGE else None
+
+
+def _broken(producer: Producer) -> KafkaException | None:
+    """The error that made the producer or its transaction unusable; None: there was none.
+
+    It is for instance a fencing, or a record that its topic refuses. The rows that follow are refused with _FATAL or
+    _STATE, which do not name it. Transactional calls do, without a request.
     """
     try:
         producer.begin_transaction()  # refused in any case: a transaction is open
     except KafkaException as e:
-        return e if e.args[0].fatal() else None
+        return e if e.args[0].fatal() or e.args[0].txn_requires_abort() else None
     return None
 
 

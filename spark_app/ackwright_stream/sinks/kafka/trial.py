@@ -1,8 +1,8 @@
-"""Rows that are only judged, to learn which of them is larger than the producer sends. Nothing goes to a broker."""
+"""Rows that are only judged, to learn which is larger than its topic takes or the producer sends. Nothing is sent."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Protocol
 
@@ -11,11 +11,13 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Reason
+from ackwright_stream.record_size import BATCH_OVERHEAD, RECORD_OVERHEAD, batch_of_one, content
+from ackwright_stream.topic_limits import LARGEST_RECORD, LARGEST_REQUEST, too_large_for_topic
 
-LIBRDKAFKA, JAVA = "message.max.bytes", "max.request.size"  # the limits of the two producers
-_BATCH_OVERHEAD = 61  # bytes of a record batch without records (Kafka's RecordBatch, magic 2)
-_RECORD_OVERHEAD = 21  # bytes at most of a record's length, attributes, timestamp and offset
+LIBRDKAFKA, JAVA = LARGEST_RECORD, LARGEST_REQUEST  # the limits of the two producers
 _ANY_TOPIC = "ackwright.trial"  # nothing is sent
+# The limit of a topic in bytes; None: it is not known.
+LimitOf = Callable[[str], int | None]
 
 
 class TooLarge(Protocol):
@@ -25,35 +27,54 @@ class TooLarge(Protocol):
 
 
 class SizeTrial:
-    """Rows of the columns key, value and headers against one limit."""
+    """Rows of the columns key, value, headers and topic against the limits of their topics and of the producer."""
 
-    def __init__(self, setting: str, limit: int, too_large: TooLarge) -> None:
+    def __init__(
+        self, setting: str, limit: int, too_large: TooLarge, limit_of: LimitOf, topic: str | None = None
+    ) -> None:
+        """topic: of rows that name none."""
         self._setting, self._limit, self._too_large = setting, limit, too_large
+        self._limit_of, self._topic = limit_of, topic
 
     def refusal(self, rows: pa.Table) -> JobError | None:
         """As in Trial."""
-        present = [name for name in ("key", "value", "headers") if name in rows.column_names]
+        present = [name for name in ("key", "value", "headers", "topic") if name in rows.column_names]
         for row in rows.select(present).to_pylist():
-            key, value = row.get("key"), row.get("value")
             headers = [(h["key"], h["value"]) for h in row.get("headers") or ()]
-            if self._too_large(key, value, headers):
-                return JobError(
-                    Reason.ROW_REFUSED,
-                    f"its row of {_content(key, value, headers)} bytes is too large for {self._setting}={self._limit}, "
-                    "which is the largest max.message.bytes in spec.topics",
-                )
+            why = self._refusal(row.get("topic") or self._topic, row.get("key"), row.get("value"), headers)
+            if why is not None:
+                return JobError(Reason.ROW_REFUSED, f"its row of {why}")
+        return None
+
+    def _refusal(
+        self, topic: str | None, key: bytes | None, value: bytes | None, headers: list[tuple[str, bytes | None]]
+    ) -> str | None:
+        limit = self._limit_of(topic) if topic else None
+        in_topic = batch_of_one(key, value, headers)
+        if topic and limit is not None and in_topic > limit:
+            return too_large_for_topic(in_topic, topic, limit)
+        if self._too_large(key, value, headers):
+            return (
+                f"{_bytes(key, value, headers)} bytes is too large for {self._setting}={self._limit}, "
+                "which is the largest max.message.bytes in spec.topics"
+            )
         return None
 
 
 @contextmanager
-def size_trial(producer: Mapping[str, str], spark_producer: Mapping[str, str]) -> Iterator[SizeTrial]:
-    """The limit of the producer that writes rows: of these settings those that are not empty.
+def size_trial(
+    producer: Mapping[str, str],
+    spark_producer: Mapping[str, str],
+    limit_of: LimitOf = lambda topic: None,
+    topic: str | None = None,
+) -> Iterator[SizeTrial]:
+    """The limits of topics, and that of the producer that writes rows: of these settings those that are not empty.
 
-    producer: of librdkafka. spark_producer: of Spark's sink.
+    producer: of librdkafka. spark_producer: of Spark's sink. topic: of rows that name none.
     """
     if JAVA in spark_producer:
         limit = int(spark_producer[JAVA])
-        yield SizeTrial(JAVA, limit, lambda *record: java_size(*record) > limit)
+        yield SizeTrial(JAVA, limit, lambda *record: java_size(*record) > limit, limit_of, topic)
         return
     limit = int(producer[LIBRDKAFKA])
     # Without brokers: librdkafka judges the size when a record enters its queue, which is emptied again.
@@ -70,7 +91,7 @@ def size_trial(producer: Mapping[str, str], spark_producer: Mapping[str, str]) -
         local.poll(0)
         return False
 
-    yield SizeTrial(LIBRDKAFKA, limit, too_large)
+    yield SizeTrial(LIBRDKAFKA, limit, too_large, limit_of, topic)
 
 
 def java_size(key: bytes | None, value: bytes | None, headers: list[tuple[str, bytes | None]]) -> int:
@@ -78,18 +99,8 @@ def java_size(key: bytes | None, value: bytes | None, headers: list[tuple[str, b
 
     Source: AbstractRecords.estimateSizeInBytesUpperBound, DefaultRecord.recordSizeUpperBound of Kafka 3 and 4.
     """
-    pairs = [_field(name.encode()) + _field(content) for name, content in headers]
-    return _BATCH_OVERHEAD + _RECORD_OVERHEAD + _field(key) + _field(value) + _varint(len(headers)) + sum(pairs)
+    return BATCH_OVERHEAD + RECORD_OVERHEAD + content(key, value, headers)
 
 
-def _field(content: bytes | None) -> int:
-    return 1 if content is None else _varint(len(content)) + len(content)
-
-
-def _varint(number: int) -> int:
-    """The bytes of a number that is not negative, as Kafka's protocol has it (zigzag)."""
-    return max(1, -(-((number << 1).bit_length()) // 7))
-
-
-def _content(key: bytes | None, value: bytes | None, headers: list[tuple[str, bytes | None]]) -> int:
+def _bytes(key: bytes | None, value: bytes | None, headers: list[tuple[str, bytes | None]]) -> int:
     return sum(len(x or b"") for x in (key, value, *(v for _, v in headers))) + sum(len(n.encode()) for n, _ in headers)
