@@ -190,3 +190,12 @@ def test_summary_and_chain_say_that_a_micro_batch_is_one_transaction_of_the_driv
     source = {"topics": ["in"]}
     stateless = plan(pipeline(source=source, state=None, transform={"sql": "SELECT value FROM source"}))
     assert "state" not in {link.name for link in chain(stateless).links}
+
+
+def test_a_declared_source_feeds_the_state() -> None:
+    topics = [{"name": "in", "partitions": 3}, {"name": "out", "partitions": 3}]
+    feeding = {t.name for t in plan(pipeline(topics=topics)).topics if t.feeds_state}
+    assert feeding == {"in"}
+    stateless = {"topics": ["in"], "format": "binary"}
+    copy_ = pipeline(topics=topics, state=None, source=stateless, transform={"sql": "SELECT value FROM source"})
+    assert not any(t.feeds_state for t in plan(copy_).topics)
