@@ -163,6 +163,8 @@ def test_a_stateless_pipeline_is_shown_how_to_group() -> None:
             {"source": {**DOCUMENT["spec"]["source"], "eventTime": {"column": "at", "watermark": "1m"}}},
             ChangeClass.NEW_STATE,
         ),
+        ({"source": {**DOCUMENT["spec"]["source"], "topics": ["other"]}}, ChangeClass.NEW_STATE),
+        ({"source": {**DOCUMENT["spec"]["source"], "topics": ["in", "other"]}}, ChangeClass.RESTART),
         ({"trigger": {"interval": "5s"}}, ChangeClass.RESTART),
         ({"sink": {"kafka": {"topic": "other"}}}, ChangeClass.RESTART),
     ],
