@@ -157,8 +157,14 @@ def state_of(
 def require_same_offsets(batch: int, text: str | None, positions: Mapping[Lane, int]) -> str:
     """The text of Spark's log of offsets for a batch.
 
-    Raises JobError(POSITION_CONFLICT) if its offsets are not these positions: another driver has written the file.
+    Raises JobError(POSITION_CONFLICT) if its offsets are not these positions: partitions were added that this driver
+    does not have yet, or another driver has written the file.
     """
+    added = sorted(offsets_of(text).keys() - positions.keys()) if text is not None else []
+    if added:
+        raise _evaluation(
+            batch, f"has new partitions ({', '.join(map(str, added[:5]))}), which this driver has to take"
+        )
     if text is None or offsets_of(text) != positions:
         raise _evaluation(batch, "is not the one in Spark's log of offsets, which another driver has changed")
     return text
@@ -178,6 +184,18 @@ def offsets_of(text: str) -> Mapping[Lane, int]:
         for topic, partitions in topics.items()
         for partition, offset in partitions.items()
     }
+
+
+def offsets_with(text: str, added: Mapping[Lane, int]) -> str:
+    """The text of an entry of Spark's log of offsets with further lanes, as Spark would write it."""
+    if not added:
+        return text
+    topics: dict[str, dict[str, int]] = {}
+    for lane, offset in sorted({**offsets_of(text), **added}.items()):
+        topics.setdefault(lane.topic, {})[str(lane.partition)] = offset
+    head, sources = text.splitlines()[:2], text.splitlines()[2:]
+    line = json.dumps(topics, separators=(",", ":"))
+    return "\n".join([*head, *(line for _ in sources)])
 
 
 def fingerprint(job: JobSpec, settings: StateSettings) -> str:

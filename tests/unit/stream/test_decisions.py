@@ -174,6 +174,11 @@ def test_state_is_of_one_query() -> None:
     assert len({*same, *others}) == 5
 
 
+def test_a_batch_with_a_partition_that_was_just_added_is_not_committed() -> None:
+    with pytest.raises(JobError, match=r"has new partitions \(in-2-1\), which this driver has to take"):
+        require_same_offsets(3, OFFSETS, {FIRST: 7})
+
+
 @pytest.mark.parametrize("text", [None, OFFSETS.replace("7", "8")])
 def test_a_log_of_another_driver_is_not_believed(text: str | None) -> None:
     with pytest.raises(JobError, match="another driver has changed"):
