@@ -11,9 +11,12 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import TopicPartition
+from pyspark.sql import SparkSession
 
 from ackwright.local.kafka import EmbeddedKafka
 from ackwright_stream.admin_client import AdminClient
+from ackwright_stream.audit import audit
+from ackwright_stream.reports import Verdict
 from integration.support.pipelines import read
 from integration.support.stateful_pipelines import PARTITIONS, Counted, stateful_pipeline
 from sql_texts import COUNTS_BY_KEY
@@ -54,3 +57,17 @@ def test_an_added_partition_begins_behind_records_that_have_expired(kafka: Embed
         counts = {record.key: int(record.value or b"") for record in read(pipeline.servers, pipeline.sink)}
         fed = {f"p{p}".encode(): pipeline.fed for p in range(PARTITIONS)}
         assert counts == {**fed, f"p{PARTITIONS}".encode(): pipeline.fed - 30}
+
+
+def test_partitions_added_while_no_driver_runs_are_audited(
+    kafka: EmbeddedKafka, tmp_path: Path, spark: SparkSession
+) -> None:
+    with stateful_pipeline(kafka, tmp_path, f"grown-{uuid.uuid4().hex[:8]}") as pipeline:
+        pipeline.spec = replace(pipeline.spec, transform=replace(pipeline.spec.transform, sql=COUNTS_BY_KEY))
+        pipeline.drained()
+        pipeline.add_partitions(PARTITIONS + 1)
+        pipeline.feed(100)
+        pipeline.drained()
+        report = audit(spark, pipeline.spec)
+        assert report.verdict is Verdict.HELD, report
+        assert (report.counted, report.expected) == ((PARTITIONS + 1) * pipeline.fed, PARTITIONS + 1)
