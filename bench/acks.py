@@ -15,7 +15,7 @@ from bench import workload
 from bench.context import Context, in_turn
 from bench.figures import Figure, Throughput, median, percentiles, ratio
 from bench.latency import Window, windows_in_turn
-from bench.processes import CpuMeter
+from bench.processes import UsageMeter
 from bench.runs import Copy, our_job, run_job
 from bench.stream import RATE
 from bench.throughput import WARM_UP, Case, after_warm_up, durations, take_turns
@@ -141,7 +141,7 @@ def _copies(context: Context) -> dict[str, list[Throughput]]:
 def _copy(context: Context, case: Case, source: str, name: str, number: int) -> tuple[Throughput, list[float]]:
     variant = VARIANTS[name]
     directory = context.directory / f"acks-{variant.guarantee}-{variant.acks}-{number}"
-    with workload.sink(context.bootstrap, case.partitions) as sink, CpuMeter() as meter:
+    with workload.sink(context.bootstrap, case.partitions) as sink, UsageMeter() as meter:
         copy = Copy(context.bootstrap, source, sink, case.batch, context.slots, directory, case.partitions)
         seconds = run_job(variant.job(copy, {"availableNow": True}), directory)
         times = workload.append_times(context.bootstrap, sink, case.batch * case.batches)

@@ -16,7 +16,7 @@ from bench import workload
 from bench.context import Context
 from bench.figures import Figure, Throughput
 from bench.formats import DDL, SQL, reading
-from bench.processes import CpuMeter
+from bench.processes import UsageMeter
 from bench.runs import Copy, our_job, run_job
 from bench.throughput import Case, after_warm_up, cases, durations, figures, take_turns
 
@@ -79,7 +79,7 @@ class _Copies:
         with (
             workload.sink(context.bootstrap, case.partitions) as sink,
             workload.sink(context.bootstrap, case.partitions) as letters,
-            CpuMeter() as meter,
+            UsageMeter() as meter,
         ):
             copy = Copy(context.bootstrap, source, sink, case.batch, context.slots, directory)
             spec = _spec(copy, None if name == WITHOUT else letters)

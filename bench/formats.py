@@ -21,7 +21,7 @@ from google.protobuf.message_factory import GetMessageClass
 from bench import workload
 from bench.context import Context
 from bench.figures import Figure, Throughput
-from bench.processes import CpuMeter
+from bench.processes import UsageMeter
 from bench.runs import Copy, our_job, run_job
 from bench.throughput import Case, after_warm_up, cases, durations, figures, take_turns
 from integration.support.registry import SchemaRegistry
@@ -188,7 +188,7 @@ class _Copies:
         context, case = self.context, self.case
         records = case.batch * case.batches
         directory = context.directory / f"formats-{format_.replace(' ', '-')}-{number}"
-        with workload.sink(context.bootstrap, case.partitions) as sink, CpuMeter() as meter:
+        with workload.sink(context.bootstrap, case.partitions) as sink, UsageMeter() as meter:
             copy = Copy(context.bootstrap, self.sources[format_], sink, case.batch, context.slots, directory)
             seconds = run_job(
                 our_job(copy, context.guarantee, {"availableNow": True}, spec=self._spec(copy, format_)), directory

@@ -16,7 +16,7 @@ from ackwright.local.postgres import ADMIN, EmbeddedPostgres
 from bench import workload
 from bench.context import Context
 from bench.figures import Figure, Throughput
-from bench.processes import CpuMeter, cpu_seconds
+from bench.processes import UsageMeter, cpu_seconds
 from bench.runs import EXACTLY_ONCE, Copy, Target, our_job, run_job, run_spark_sink
 from bench.throughput import Case, after_warm_up, cases, durations, figures, take_turns
 
@@ -75,7 +75,7 @@ class _Copies:
         copy = Copy(context.bootstrap, self.source, table, case.batch, context.slots, context.directory / title)
         try:
             before = self._server_seconds()
-            with CpuMeter() as meter:
+            with UsageMeter() as meter:
                 seconds = self._copy(copy, name)
                 of_server = self._server_seconds() - before
                 times = self._insert_times(table)

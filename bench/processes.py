@@ -77,8 +77,8 @@ def signal_tree(root: int, number: int) -> None:
                 os.kill(pid, number)
 
 
-class CpuMeter:
-    """Samples the CPU time of JVMs and Python processes that this process starts while the meter is open.
+class UsageMeter:
+    """Samples CPU time and memory of JVMs and Python processes that this process starts while the meter is open.
 
     interval: seconds between two samples.
     """
@@ -86,11 +86,12 @@ class CpuMeter:
     def __init__(self, interval: float = 0.1) -> None:
         self._interval = interval
         self._samples: list[tuple[float, float, float]] = []
+        self._peaks = {"jvm": 0, "python": 0}  # bytes
         self._end = threading.Event()
         self._ignored = {u.pid for u in descendants(os.getpid())}
         self._thread = threading.Thread(target=self._sample, daemon=True)
 
-    def __enter__(self) -> CpuMeter:
+    def __enter__(self) -> UsageMeter:
         self._thread.start()
         return self
 
@@ -112,11 +113,18 @@ class CpuMeter:
             used[name] = float(at[1] - at[0])
         return used
 
+    @property
+    def peaks(self) -> Mapping[str, int]:
+        """The most bytes of memory that "jvm" and "python" had at one time, all processes of the kind together."""
+        return dict(self._peaks)
+
     def _sample(self) -> None:
         while not self._end.wait(self._interval):
             usages = [u for u in descendants(os.getpid()) if u.pid not in self._ignored]
-            jvm, python = (sum(u.cpu for u in usages if u.name.startswith(kind)) for kind in ("java", "python"))
-            self._samples.append((time.time() * 1000, jvm, python))
+            jvm, python = ([u for u in usages if u.name.startswith(kind)] for kind in ("java", "python"))
+            self._samples.append((time.time() * 1000, sum(u.cpu for u in jvm), sum(u.cpu for u in python)))
+            for kind, of_kind in (("jvm", jvm), ("python", python)):
+                self._peaks[kind] = max(self._peaks[kind], sum(u.rss for u in of_kind))
 
 
 def workers(root: int) -> list[Usage]:

@@ -15,6 +15,7 @@ from bench import (
     resume,
     standby,
     start,
+    state,
     stream,
     tables,
     throughput,
@@ -91,6 +92,13 @@ BENCHMARKS = (
         f"records/s of a copy with format protobuf, relative to one from {formats.JSON} to {formats.JSON}",
         ("none: it is reported",),
         formats.measure_protobuf,
+    ),
+    Benchmark(
+        "state",
+        f"records/s of a windowed count, relative to {SPARK_SINK}: 10 million records, 100,000 keys; memory; "
+        "start with a state of 1 GB",
+        (f"≥ {state.TARGET:g}",),
+        state.measure,
     ),
     Benchmark(
         "latency",

@@ -63,6 +63,18 @@ class Target:
     tasks: int | None = None  # of a batch; None: one per source partition
 
 
+@dataclass(frozen=True)
+class StatefulQuery:
+    """What Spark's own sink computes, in place of a copy."""
+
+    schema: str  # of the JSON values, as DDL
+    event_time: str  # one of its columns
+    watermark: str  # how late a record may come, as Spark reads an interval
+    sql: str  # reads the view `source`
+    output_mode: str
+    spark: Mapping[str, str]  # configuration of the state
+
+
 def our_job(
     copy: Copy,
     guarantee: str,
@@ -176,9 +188,9 @@ def copy_with(name: str, copy: Copy) -> dict[int, float]:
     return run_job(our_job(copy, name, {"availableNow": True}), copy.directory)
 
 
-def run_spark_sink(copy: Copy, target: Target | None = None) -> None:
+def run_spark_sink(copy: Copy, target: Target | None = None, stateful: StatefulQuery | None = None) -> None:
     """Copies the source to its current end with Spark's own sink. Raises RuntimeError if the run fails."""
-    with spark_sink(copy, {"availableNow": True}, target=target) as process:
+    with spark_sink(copy, {"availableNow": True}, target=target, stateful=stateful) as process:
         code = process.wait(_TIMEOUT)
     if code:
         raise RuntimeError(f"{SPARK_SINK} ended with exit code {code}: {last_error(copy.directory / SPARK_LOG)}")
@@ -221,6 +233,7 @@ def spark_sink_settings(
     trigger: Mapping[str, Any],
     query: Mapping[str, str] | None = None,
     target: Target | None = None,
+    stateful: StatefulQuery | None = None,
 ) -> dict[str, Any]:
     """The settings of spark_sink.py.
 
@@ -230,6 +243,8 @@ def spark_sink_settings(
     if target is not None:
         of_target = (str(jar) for jar in jars.directory(target.jars).glob("*.jar"))
         spark = {**spark, **target.spark, _CLASS_PATH: os.pathsep.join((spark[_CLASS_PATH], *of_target))}
+    if stateful is not None:
+        spark = {**spark, **stateful.spark}
     ours = our_job(copy, AT_LEAST_ONCE, {"availableNow": True})
     shared = {
         name: ours.spark[name] for name in ("spark.driver.memory", "spark.sql.streaming.checkpointFileManagerClass")
@@ -248,6 +263,7 @@ def spark_sink_settings(
         "trigger": dict(trigger),
         "query": dict(query or {}),
         "target": asdict(target) if target else None,
+        "stateful": asdict(stateful) if stateful else None,
         "spark": {"spark.master": f"local[{copy.slots}]", **shared, **spark},
     }
 
@@ -259,6 +275,7 @@ def spark_sink(
     query: Mapping[str, str] | None = None,
     *,
     target: Target | None = None,
+    stateful: StatefulQuery | None = None,
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Spark's own sink as a process, which is killed at the end if it still runs; SPARK_LOG receives its output.
 
@@ -266,7 +283,7 @@ def spark_sink(
     """
     copy.directory.mkdir(parents=True, exist_ok=True)
     file = copy.directory / "settings.json"
-    file.write_text(json.dumps(spark_sink_settings(copy, trigger, query, target)))
+    file.write_text(json.dumps(spark_sink_settings(copy, trigger, query, target, stateful)))
     # The same Java options as for our job: garbage collector, class archive.
     environment = spark_environment(os.environ, copy.directory)
     with Watch() as watch, (copy.directory / SPARK_LOG).open("ab") as log:

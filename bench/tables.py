@@ -25,7 +25,7 @@ from pyiceberg.catalog.rest import RestCatalog
 from bench import workload
 from bench.context import Context
 from bench.figures import Figure, Throughput
-from bench.processes import CpuMeter, cpu_seconds
+from bench.processes import UsageMeter, cpu_seconds
 from bench.runs import EXACTLY_ONCE, Copy, Target, our_job, run_job, run_spark_sink
 from bench.throughput import Case, after_warm_up, cases, durations, figures, take_turns
 from integration.support import spark_tables
@@ -229,7 +229,7 @@ class _Copies:
         copy = Copy(context.bootstrap, self.source, table, case.batch, context.slots, context.directory / title)
         before = tables.cpu()
         try:
-            with CpuMeter() as meter:
+            with UsageMeter() as meter:
                 seconds = self._copy(copy, name)
                 servers = {server: used - before[server] for server, used in tables.cpu().items()}
             times = row_times(tables.commits(table), case, min(context.slots, case.partitions))

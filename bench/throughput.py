@@ -15,7 +15,7 @@ import numpy.typing as npt
 from bench import workload
 from bench.context import Context, in_turn
 from bench.figures import Figure, Throughput, median, ratio, throughput
-from bench.processes import CpuMeter
+from bench.processes import UsageMeter
 from bench.runs import AT_LEAST_ONCE, EXACTLY_ONCE, SPARK_SINK, Copy, copy_with
 
 TARGETS = {EXACTLY_ONCE: 1.3, AT_LEAST_ONCE: 0.97}  # relative to Spark's own sink, in every case
@@ -96,7 +96,7 @@ def _run(context: Context, case: Case, source: str, name: str, number: int) -> t
     """One copy, and the seconds of our job's batches after the warm-up, as far as its progress showed them."""
     records = case.batch * case.batches
     directory = context.directory / f"throughput-{case.size}-{case.partitions}-{number}-{name.split(maxsplit=1)[0]}"
-    with workload.sink(context.bootstrap, case.partitions) as sink, CpuMeter() as meter:
+    with workload.sink(context.bootstrap, case.partitions) as sink, UsageMeter() as meter:
         seconds = copy_with(
             name, Copy(context.bootstrap, source, sink, case.batch, context.slots, directory, case.partitions)
         )
@@ -105,7 +105,7 @@ def _run(context: Context, case: Case, source: str, name: str, number: int) -> t
 
 
 def after_warm_up(
-    case: Case, times: npt.NDArray[np.int64], meter: CpuMeter, other_cpu: Mapping[str, float] | None = None
+    case: Case, times: npt.NDArray[np.int64], meter: UsageMeter, other_cpu: Mapping[str, float] | None = None
 ) -> Throughput:
     """The rate, and the CPU time per record, of the batches after the warm-up.
 

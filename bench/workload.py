@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import NewTopic
 
 from ackwright.local.wait import wait_for
-from ackwright.planning.topics import LANES_TOPIC
+from ackwright.planning.topics import OWN_TOPICS
 from ackwright_stream.admin_client import AdminClient
 
 _REPLICAS = 3
@@ -25,8 +25,8 @@ def create(bootstrap: str, name: str, partitions: int, config: Mapping[str, str]
     admin = AdminClient({"bootstrap.servers": bootstrap})
     topic = f"bench-{name}-{uuid.uuid4().hex[:8]}"
     new_topics = [NewTopic(topic, partitions, _REPLICAS, config=dict(config or {}))]
-    if LANES_TOPIC not in admin.list_topics(timeout=20).topics:
-        new_topics.append(NewTopic(LANES_TOPIC, 1, _REPLICAS, config={"cleanup.policy": "compact"}))
+    for own in set(OWN_TOPICS) - set(admin.list_topics(timeout=20).topics):
+        new_topics.append(NewTopic(own, 1, _REPLICAS, config={"cleanup.policy": "compact"}))
     for future in admin.create_topics(new_topics).values():
         future.result(30)
 

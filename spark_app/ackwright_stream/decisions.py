@@ -86,9 +86,10 @@ class Decision:
 def last_decision(text: str | None, committed: Mapping[Lane, Position | None]) -> Decision | None:
     """The decision behind which a driver continues; None if none was ever made.
 
-    text: of the last decision in the sink. committed: the positions. Both were read after this driver has joined, so no
-    other driver can move them. Raises JobError(STATE_LOST) if they are not of the same batch: then one of them is lost
-    or was moved, and it is not known which state belongs to the positions.
+    text: of the last decision in the sink. committed: the positions of the source. Both were read after this driver has
+    joined, so no other driver can move them. Raises JobError: STATE_LOST if they are not of the same batch: then one of
+    them is lost or was moved, and it is not known which state belongs to the positions; INVALID_TRANSFORM if the source
+    lacks a topic whose records the state has.
     """
     decided = {lane: position for lane, position in committed.items() if position and position.batch is not None}
     # Of every lane: the next driver names the batch in each position before it decides one itself.
@@ -99,6 +100,13 @@ def last_decision(text: str | None, committed: Mapping[Lane, Position | None]) -
             raise state_lost(f"lane {lane} is behind batch {batch}, and there is no decision of a batch", loss)
         return None
     last = Decision.of_json(text)
+    removed = {lane.topic for lane in last.positions} - {lane.topic for lane in committed}
+    if removed:
+        raise JobError(
+            Reason.INVALID_TRANSFORM,
+            f"the state has records of {', '.join(sorted(removed))}, which source.topics does not name any more; undo "
+            "the change, or create a pipeline with another source.groupId and another volume",
+        )
     for lane, offset in last.positions.items():
         position = committed.get(lane)
         if position is None or (position.offset, position.batch) != (offset, last.batch):
@@ -149,8 +157,14 @@ def state_of(
 def require_same_offsets(batch: int, text: str | None, positions: Mapping[Lane, int]) -> str:
     """The text of Spark's log of offsets for a batch.
 
-    Raises JobError(POSITION_CONFLICT) if its offsets are not these positions: another driver has written the file.
+    Raises JobError(POSITION_CONFLICT) if its offsets are not these positions: partitions were added that this driver
+    does not have yet, or another driver has written the file.
     """
+    added = sorted(offsets_of(text).keys() - positions.keys()) if text is not None else []
+    if added:
+        raise _evaluation(
+            batch, f"has new partitions ({', '.join(map(str, added[:5]))}), which this driver has to take"
+        )
     if text is None or offsets_of(text) != positions:
         raise _evaluation(batch, "is not the one in Spark's log of offsets, which another driver has changed")
     return text
@@ -170,6 +184,18 @@ def offsets_of(text: str) -> Mapping[Lane, int]:
         for topic, partitions in topics.items()
         for partition, offset in partitions.items()
     }
+
+
+def offsets_with(text: str, added: Mapping[Lane, int]) -> str:
+    """The text of an entry of Spark's log of offsets with further lanes, as Spark would write it."""
+    if not added:
+        return text
+    topics: dict[str, dict[str, int]] = {}
+    for lane, offset in sorted({**offsets_of(text), **added}.items()):
+        topics.setdefault(lane.topic, {})[str(lane.partition)] = offset
+    head, sources = text.splitlines()[:2], text.splitlines()[2:]
+    line = json.dumps(topics, separators=(",", ":"))
+    return "\n".join([*head, *(line for _ in sources)])
 
 
 def fingerprint(job: JobSpec, settings: StateSettings) -> str:

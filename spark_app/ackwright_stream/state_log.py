@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from ackwright_stream.decisions import Decision, loss_of, state_lost
+from ackwright_stream.decisions import Decision, loss_of, offsets_with, state_lost
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import JobSpec, Reason
 from ackwright_stream.positions import Lane
@@ -58,11 +58,14 @@ class StateChain:
     positions: Mapping[Lane, int]  # of all lanes, as the query knows them now
 
 
-def open_directory(job: JobSpec, files: Files, query: str, last: Decision | None) -> StateDirectory:
+def open_directory(
+    job: JobSpec, files: Files, query: str, last: Decision | None, positions: Mapping[Lane, int]
+) -> StateDirectory:
     """The directory behind the last decision, with rebuilt logs; a new one if nothing was decided yet, or if the
     state is lost and its loss accepted.
 
-    query: fingerprint() of what computes the state.
+    query: fingerprint() of what computes the state. positions: of all lanes, also of those that were added since the
+    last decision.
 
     Raises JobError: INVALID_SPEC if the directory belongs to another pipeline, INVALID_TRANSFORM if another query has
     computed the state, STATE_LOST if it is not there.
@@ -83,12 +86,12 @@ def open_directory(job: JobSpec, files: Files, query: str, last: Decision | None
         return StateDirectory(files, secrets.token_hex(8))
     if problem:
         raise state_lost(problem, loss)
-    _rebuild(files, last)
+    _rebuild(files, last, positions)
     return StateDirectory(files, last.directory)
 
 
-def _rebuild(files: Files, last: Decision) -> None:
-    """Makes Spark's logs end with the last decision."""
+def _rebuild(files: Files, last: Decision, positions: Mapping[Lane, int]) -> None:
+    """Makes Spark's logs end with the last decision, and with the positions of lanes that were added since."""
     for log in _LOGS:
         for name in files.names(f"{last.directory}/{log}"):
             if _number(name) > last.batch:
@@ -96,7 +99,9 @@ def _rebuild(files: Files, last: Decision) -> None:
     # Spark reads the entry before the last one as well, and requires that it is there.
     if last.offsets_before is not None:
         files.write(f"{last.directory}/offsets/{last.batch - 1}", last.offsets_before)
-    files.write(f"{last.directory}/offsets/{last.batch}", last.offsets)
+    # Spark would begin a lane that is not in its log at its first offset, and fail unless that is 0.
+    added = {lane: offset for lane, offset in positions.items() if lane not in last.positions}
+    files.write(f"{last.directory}/offsets/{last.batch}", offsets_with(last.offsets, added))
     files.write(f"{last.directory}/commits/{last.batch}", last.commit)
 
 

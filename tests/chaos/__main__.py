@@ -1,4 +1,4 @@
-"""Runs `python -m tests.chaos --kills N --seed S`: the campaign under each guarantee.
+"""Runs `python -m tests.chaos --kills N --seed S`: the campaign under each guarantee, or of a stateful pipeline.
 
 It prints a table. The exit code is 1 if a guarantee did not hold.
 """
@@ -25,6 +25,8 @@ from chaos import network
 from chaos.campaign import Campaign, Outcome
 from chaos.plan import Fault
 from chaos.soak import Sample, Series
+from chaos.stateful import StatefulCampaign
+from integration.support.spark_local import session
 
 
 def table(outcomes: list[Outcome]) -> Table:
@@ -71,6 +73,9 @@ def options_of(argv: list[str] | None = None) -> argparse.Namespace:
     )
     arguments.add_argument("--no-spark", action="store_true", help="leave the rounds with Spark out")
     arguments.add_argument(
+        "--stateful", action="store_true", help="kill drivers of a stateful pipeline, and lose its state"
+    )
+    arguments.add_argument(
         "--soak",
         type=float,
         metavar="SECONDS",
@@ -79,7 +84,12 @@ def options_of(argv: list[str] | None = None) -> argparse.Namespace:
     arguments.add_argument("--csv", type=Path, metavar="FILE", help="write the samples of --soak to this file")
     arguments.add_argument("-o", "--output", choices=["table", "json"], default="table")
     arguments.add_argument("-v", "--verbose", action="store_true", help="print every kill and fault")
-    return arguments.parse_args(argv)
+    options = arguments.parse_args(argv)
+    if options.stateful:
+        if options.guarantee or options.soak is not None or options.no_spark or options.faults not in ([], list(Fault)):
+            arguments.error("--stateful has neither --guarantee, --faults, --no-spark nor --soak")
+        options.faults = []
+    return options
 
 
 def main() -> int:
@@ -100,7 +110,9 @@ def main() -> int:
 
     outcomes, soaks = [], {}
     with EmbeddedKafka() as kafka, tempfile.TemporaryDirectory(prefix="ackwright-chaos-") as directory:
-        for guarantee in options.guarantee or list(Guarantee):
+        if options.stateful:
+            outcomes.append(StatefulCampaign(kafka, session(), seed, tell).run(Path(directory), options.kills))
+        for guarantee in () if options.stateful else options.guarantee or list(Guarantee):
             campaign = Campaign(kafka, guarantee, seed, tell, faults=options.faults, spark=not options.no_spark)
             if options.soak is None:
                 outcomes.append(campaign.run(Path(directory), options.kills))

@@ -51,7 +51,13 @@ def _takes(
     name = ".".join(path)
     if stateful and any(name == field or name.startswith(f"{field}.") for field in _COMPUTES_STATE):
         return ChangeClass.NEW_STATE, "the stored state is of the other query"
+    if stateful and name == "spec.source.topics" and not set(_names(before)) <= set(_names(after)):
+        return ChangeClass.NEW_STATE, "the stored state has records of a topic that is removed"
     return change_of(model, path, before, after)
+
+
+def _names(value: object) -> tuple[object, ...]:
+    return tuple(value) if isinstance(value, list | tuple) else ()
 
 
 def largest_effect(edits: Sequence[Change]) -> ChangeClass | None:

@@ -252,6 +252,17 @@ def _problems(target: TopicPlan, actual: ObservedTopic, brokers: Brokers) -> tup
                 f"declare partitions: {actual.partitions}, or recreate the topic",
             )
         )
+    if target.feeds_state and actual.partitions < target.partitions:
+        problems.append(
+            TopicProblem(
+                ConditionReason.TOPICS_UNFIT,
+                f"topic {actual.name} has {counted(actual.partitions, 'partition')}, the spec declares "
+                f"{target.partitions}, and the topic feeds the state of this pipeline: keys map to other partitions "
+                "when some are added, so the state may get a key's records in another order",
+                f"declare partitions: {actual.partitions}; or, if the order does not matter to the transform, add the "
+                "partitions with kafka-topics --alter",
+            )
+        )
     if actual.replication_factor < target.replication_factor and target.replication_factor > len(brokers.racks):
         problems.append(_too_few_brokers(target, brokers))
     unknown = [s.name for s in target.config if s.name not in actual.config]

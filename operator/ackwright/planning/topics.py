@@ -7,7 +7,7 @@ https://kafka.apache.org/documentation/#topicconfigs_min.insync.replicas
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ackwright.api import topic_names
 from ackwright.api.spec import DeliveryPipeline, Topic
@@ -37,6 +37,7 @@ class TopicPlan:
     deletion_policy: str = "Retain"  # or Delete
     drift_policy: str = "repair"  # or alert, pause
     internal: bool = False  # a topic of the operator's own, which pipelines share
+    feeds_state: bool = False  # a source of a stateful pipeline
 
 
 def min_insync(topic: Topic, f: int) -> int | None:
@@ -58,6 +59,7 @@ def topic_plans(pipeline: DeliveryPipeline) -> tuple[TopicPlan, ...]:
     The latter only if positions are in Kafka.
     """
     f, sink = pipeline.spec.broker_failures, pipeline.spec.sink.declared
+    feeding = pipeline.spec.source.topics if pipeline.spec.state is not None else ()
     if not sink.IN_KAFKA:
         letters = sink.dead_letters()
         keyed = letters.name if letters and letters.keyed else None
@@ -69,7 +71,7 @@ def topic_plans(pipeline: DeliveryPipeline) -> tuple[TopicPlan, ...]:
     if pipeline.spec.state is not None:
         decisions = Topic.model_validate({"name": DECISIONS_TOPIC, "partitions": 1, "config": _DECISIONS_CONFIG})
         own.append(_plan(decisions, f, internal="records what was decided: the last decision of each pipeline is kept"))
-    return (*(_plan(t, f) for t in pipeline.spec.topics), *own)
+    return (*(replace(_plan(t, f), feeds_state=t.name in feeding) for t in pipeline.spec.topics), *own)
 
 
 def is_compacted(policy: str) -> bool:

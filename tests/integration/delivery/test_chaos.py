@@ -9,11 +9,14 @@ import os
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from ackwright.local.kafka import EmbeddedKafka
 from ackwright_stream.jobspec import Guarantee
 from chaos.campaign import Campaign
 from chaos.plan import DESCRIPTIONS, Fault
+from chaos.stateful import StatefulCampaign
+from chaos.stateful_plan import LOSSES
 
 KILLS = 20
 SEED = int(os.environ.get("ACKWRIGHT_CHAOS_SEED", "1"))
@@ -37,6 +40,15 @@ def test_guarantee_holds_through_kills_of_spark_and_faults(
     assert outcome.problems == (), f"seed {outcome.seed}"
     assert any("Spark" in kill for kill in outcome.kills)
     assert set(outcome.faults) == {DESCRIPTIONS[fault] for fault in FAULTS}
+
+
+def test_counts_of_a_stateful_pipeline_hold_through_random_kills_and_losses_of_its_state(
+    fragile_kafka: EmbeddedKafka, tmp_path: Path, spark: SparkSession
+) -> None:
+    outcome = StatefulCampaign(fragile_kafka, spark, SEED, print).run(tmp_path, KILLS)
+    assert outcome.problems == (), f"seed {outcome.seed}"
+    assert outcome.kills.total() == KILLS
+    assert set(outcome.faults) == {loss.value for loss in LOSSES}
 
 
 def test_control_with_positions_committed_before_their_rows_the_campaign_reports_losses(

@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
-from confluent_kafka.admin import NewTopic
+from confluent_kafka import KafkaException, Producer
+from confluent_kafka.admin import NewPartitions, NewTopic
 
 from ackwright.local.kafka import EmbeddedKafka
 from ackwright_stream.admin_client import AdminClient
@@ -22,7 +24,7 @@ from ackwright_stream.jobspec_values import STATE
 from integration.support.driver_lives import DriverLives
 from integration.support.pipelines import assert_nothing_hangs, create_topics, document, job_of, read
 from sql_texts import COUNTS_WITH_MARKS
-from waiting import ANSWER
+from waiting import ANSWER, wait_until
 
 PARTITIONS = 3
 OF_GROUP = 100
@@ -38,7 +40,7 @@ def state_of(entries, operators, batch, partitions, before):
     return {o: tuple(ids[o, p] for p in range(partitions)) for o in operators}
 
 
-state_log._rebuild = lambda files, last: None
+state_log._rebuild = lambda files, last, positions: None
 decisions.state_of = state_of
 """
 
@@ -79,6 +81,29 @@ class StatefulPipeline(DriverLives):
     @property
     def sink(self) -> str:
         return str(self.spec.sink_of(KafkaSink).topic)
+
+    def add_partitions(self, partitions: int) -> None:
+        """Adds partitions to the source, with as many records as each of the others has."""
+        admin = AdminClient({"bootstrap.servers": self.servers})
+        admin.create_partitions([NewPartitions(self.source, partitions)])[self.source].result(30)
+
+        producer, errors = Producer({"bootstrap.servers": self.servers, "acks": "all"}), list[object]()
+
+        def send(partition: int, numbers: range) -> bool:
+            """Whether the records were written: not all brokers know of a new partition at once."""
+            errors.clear()
+            for n in numbers:
+                value, key = f"{partition}:{n}".encode(), f"p{partition}".encode()
+                try:
+                    producer.produce(self.source, value, key, partition, on_delivery=lambda e, _: errors.append(e))
+                except KafkaException as e:
+                    errors.append(e)
+            return producer.flush(60) == 0 and not any(errors)
+
+        for added in range(self.partitions, partitions):
+            wait_until(partial(send, added, range(1)), f"{self.source}-{added} has a record")
+            assert send(added, range(1, self.fed)), errors[:1]
+        self.partitions = partitions
 
     def killed_at(self, point: str, count: int = 500) -> None:
         """A run that is killed at the fault point, in the first batch of so many further records per partition."""

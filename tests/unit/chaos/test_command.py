@@ -33,6 +33,13 @@ def test_an_unknown_fault_is_refused_and_the_known_ones_are_named(capsys: pytest
     assert "network" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("other", [["--guarantee", "exactly-once"], ["--soak", "60"], ["--faults", "quota"]])
+def test_a_stateful_campaign_ignores_no_option(other: list[str]) -> None:
+    assert options_of(["--stateful"]).faults == []
+    with pytest.raises(SystemExit):
+        options_of(["--stateful", *other])
+
+
 def test_the_report_has_every_count_and_problem() -> None:
     console = Console(width=200, file=io.StringIO(), record=True)
     report(console, [BROKEN])

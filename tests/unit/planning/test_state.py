@@ -163,6 +163,8 @@ def test_a_stateless_pipeline_is_shown_how_to_group() -> None:
             {"source": {**DOCUMENT["spec"]["source"], "eventTime": {"column": "at", "watermark": "1m"}}},
             ChangeClass.NEW_STATE,
         ),
+        ({"source": {**DOCUMENT["spec"]["source"], "topics": ["other"]}}, ChangeClass.NEW_STATE),
+        ({"source": {**DOCUMENT["spec"]["source"], "topics": ["in", "other"]}}, ChangeClass.RESTART),
         ({"trigger": {"interval": "5s"}}, ChangeClass.RESTART),
         ({"sink": {"kafka": {"topic": "other"}}}, ChangeClass.RESTART),
     ],
@@ -190,3 +192,12 @@ def test_summary_and_chain_say_that_a_micro_batch_is_one_transaction_of_the_driv
     source = {"topics": ["in"]}
     stateless = plan(pipeline(source=source, state=None, transform={"sql": "SELECT value FROM source"}))
     assert "state" not in {link.name for link in chain(stateless).links}
+
+
+def test_a_declared_source_feeds_the_state() -> None:
+    topics = [{"name": "in", "partitions": 3}, {"name": "out", "partitions": 3}]
+    feeding = {t.name for t in plan(pipeline(topics=topics)).topics if t.feeds_state}
+    assert feeding == {"in"}
+    stateless = {"topics": ["in"], "format": "binary"}
+    copy_ = pipeline(topics=topics, state=None, source=stateless, transform={"sql": "SELECT value FROM source"})
+    assert not any(t.feeds_state for t in plan(copy_).topics)

@@ -230,6 +230,17 @@ def test_every_step_describes_itself() -> None:
 # -- problems --------------------------------------------------------------------------------------------------
 
 
+def test_a_source_of_a_stateful_pipeline_gets_no_further_partitions() -> None:
+    """Control: a topic that feeds no state gets them."""
+    target = topic_plan(partitions=3)
+    [problem] = todo(world((1, 2), (2, 1)), replace(target, feeds_state=True)).problems
+    assert "topic t has 2 partitions, the spec declares 3" in problem.cause
+    assert "kafka-topics --alter" in problem.remedy
+    grown = world((1, 2), (2, 1), (1, 2))
+    assert not todo(grown, replace(target, feeds_state=True)).problems
+    assert not todo(world((1, 2), (2, 1)), target).problems
+
+
 def test_all_problems_are_reported_at_once_each_with_cause_and_remedy() -> None:
     state = world((1, 2), (2, 3), (3, 1), brokers=4)
     state.die(4)

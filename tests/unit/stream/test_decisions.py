@@ -77,13 +77,19 @@ def test_positions_before_the_first_batch_have_no_decision() -> None:
         ({FIRST: position(7, 2), SECOND: position(9)}, "lane in-0 is at 7, behind batch 2"),  # no records in batch 3
         ({FIRST: position(7, None), SECOND: position(9)}, "behind batch None"),  # of another program
         ({FIRST: position(7), SECOND: None}, "lane in-2-1 has no position"),
-        ({FIRST: position(7)}, "lane in-2-1 has no position"),
+        ({FIRST: position(7), Lane("in-2", 0): position(1)}, "lane in-2-1 has no position"),
     ],
 )
 def test_positions_of_another_batch_halt(committed: Mapping[Lane, Position | None], problem: str) -> None:
     with pytest.raises(JobError, match=problem) as e:
         last_decision(DECISION.to_json(), committed)
     assert e.value.reason is Reason.STATE_LOST
+
+
+def test_a_topic_cannot_be_removed_from_the_source() -> None:
+    with pytest.raises(JobError, match=r"records of in-2, which source\.topics does not name any more") as e:
+        last_decision(DECISION.to_json(), {FIRST: position(7)})
+    assert e.value.reason is Reason.INVALID_TRANSFORM
 
 
 def test_a_lost_decision_halts() -> None:
@@ -166,6 +172,11 @@ def test_state_is_of_one_query() -> None:
     ]
     assert len({*same}) == 1
     assert len({*same, *others}) == 5
+
+
+def test_a_batch_with_a_partition_that_was_just_added_is_not_committed() -> None:
+    with pytest.raises(JobError, match=r"has new partitions \(in-2-1\), which this driver has to take"):
+        require_same_offsets(3, OFFSETS, {FIRST: 7})
 
 
 @pytest.mark.parametrize("text", [None, OFFSETS.replace("7", "8")])

@@ -6,13 +6,16 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
+from ackwright_stream.decisions import offsets_of
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Reason
+from ackwright_stream.positions import Lane
 from ackwright_stream.state_log import open_directory
 from minimal_job import minimal_job
 from unit.stream.decided import DECISION
 
 JOB = minimal_job()
+POSITIONS = DECISION.positions
 
 
 @dataclass
@@ -45,7 +48,7 @@ def files() -> Memory:
 
 def test_without_a_decision_each_start_has_a_new_directory(files: Memory) -> None:
     before = dict(files.texts)
-    first, second = (open_directory(JOB, files, "q1", None).name for _ in range(2))
+    first, second = (open_directory(JOB, files, "q1", None, POSITIONS).name for _ in range(2))
     assert len({first, second, "d1"}) == 3
     assert files.texts.items() >= before.items()
 
@@ -54,7 +57,7 @@ def test_logs_are_rebuilt_and_later_entries_are_deleted(files: Memory) -> None:
     state = dict(files.texts)
     stale = {f"d1/{log}/{n}": "of a driver that was replaced" for log in ("offsets", "commits") for n in (2, 3, 4, 12)}
     files.texts |= stale
-    directory = open_directory(JOB, files, "q1", DECISION)
+    directory = open_directory(JOB, files, "q1", DECISION, POSITIONS)
     assert directory.offsets(3) == DECISION.offsets
     logs = {path: text for path, text in files.texts.items() if "/offsets/" in path or "/commits/" in path}
     assert logs == {
@@ -66,32 +69,41 @@ def test_logs_are_rebuilt_and_later_entries_are_deleted(files: Memory) -> None:
     assert files.texts.items() >= state.items()
 
 
+def test_lanes_that_were_added_begin_at_their_positions(files: Memory) -> None:
+    added = {Lane("in", 1): 40, Lane("new", 0): 5}
+    directory = open_directory(JOB, files, "q1", DECISION, {**POSITIONS, **added})
+    text = directory.offsets(3)
+    assert text is not None
+    assert offsets_of(text) == {**POSITIONS, **added}
+    assert text.splitlines()[:2] == DECISION.offsets.splitlines()[:2]
+
+
 @pytest.mark.parametrize("file", ["0/0/4_a.changelog", "1/1/y/4_f.zip"])
 def test_missing_state_halts(files: Memory, file: str) -> None:
     files.delete(f"d1/state/{file}")
     with pytest.raises(JobError, match="has no file of the state") as e:
-        open_directory(JOB, files, "q1", DECISION)
+        open_directory(JOB, files, "q1", DECISION, POSITIONS)
     assert e.value.reason is Reason.STATE_LOST
 
 
 def test_an_accepted_loss_begins_a_new_directory_as_long_as_the_state_is_missing(files: Memory) -> None:
     files.delete("d1/state/0/0/4_a.changelog")
     with pytest.raises(JobError) as e:
-        open_directory(replace(JOB, accepted_state_loss="0123456789ab"), files, "q1", DECISION)
+        open_directory(replace(JOB, accepted_state_loss="0123456789ab"), files, "q1", DECISION, POSITIONS)
     accepting = replace(JOB, accepted_state_loss=e.value.fingerprint)
-    assert open_directory(accepting, files, "q1", DECISION).name != "d1"
+    assert open_directory(accepting, files, "q1", DECISION, POSITIONS).name != "d1"
     files.write("d1/state/0/0/4_a.changelog", "")  # a person has restored the volume after all
-    assert open_directory(accepting, files, "q1", DECISION).name == "d1"
+    assert open_directory(accepting, files, "q1", DECISION, POSITIONS).name == "d1"
 
 
 def test_state_of_another_query_is_refused(files: Memory) -> None:
     with pytest.raises(JobError, match="the state behind batch 3 is of another query") as e:
-        open_directory(JOB, files, "q2", DECISION)
+        open_directory(JOB, files, "q2", DECISION, POSITIONS)
     assert e.value.reason is Reason.INVALID_TRANSFORM
 
 
 def test_the_directory_of_another_pipeline_is_refused(files: Memory) -> None:
-    open_directory(JOB, files, "q1", None)
+    open_directory(JOB, files, "q1", None, POSITIONS)
     with pytest.raises(JobError, match="the state is of another pipeline") as e:
-        open_directory(replace(JOB, name="other"), files, "q1", None)
+        open_directory(replace(JOB, name="other"), files, "q1", None, POSITIONS)
     assert e.value.reason is Reason.INVALID_SPEC
