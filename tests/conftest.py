@@ -13,6 +13,11 @@ from typing import Any
 
 import pytest
 from _pytest.faulthandler import fault_handler_stderr_fd_key, get_timeout_config_value
+from hypothesis import settings
+
+# An example may take longer than Hypothesis' 200 ms on a busy machine.
+settings.register_profile("ackwright", deadline=None)
+settings.load_profile("ackwright")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -250,7 +250,7 @@ def test_the_operator_refuses_what_the_api_server_cannot_check(api: ApiServer, e
 _LEFT_TO_THE_OPERATOR = ("the sink is on the source's cluster",)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
 @given(document=documents())
 def test_the_api_server_and_ackwright_agree(api: ApiServer, document: dict[str, Any]) -> None:
     code, answer = api.request("POST", f"{PIPELINES}?dryRun=All&fieldValidation=Strict", document)

@@ -53,7 +53,7 @@ def executor_pod(config: dict[str, Any]) -> dict[str, Any]:
     return pod
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 @given(template=pod_templates())
 def test_every_template_is_accepted_and_comes_back_as_it_is_rendered(api: ApiServer, template: dict[str, Any]) -> None:
     code, stored = api.request("POST", f"{PIPELINES}?dryRun=All&fieldValidation=Strict", document(template))

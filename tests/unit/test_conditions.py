@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ackwright.conditions.findings import Facts, Finding, findings
@@ -335,7 +335,6 @@ _facts = st.builds(
 )
 
 
-@settings(deadline=None)  # of wall-clock time, which depends on what else the machine does
 @given(_facts)
 def test_what_holds_in_every_state(facts_: Facts) -> None:
     all_ = findings(facts_)

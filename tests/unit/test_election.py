@@ -131,7 +131,6 @@ def test_the_writes_of_a_leader_end_before_another_one_may_take_over() -> None:
     since=st.floats(0, 100),
     ready=st.booleans(),
 )
-@settings(deadline=None)  # a machine may be busy
 def test_only_a_lease_that_has_not_changed_for_long_is_taken(
     holder: str, duration: float, since: float, ready: bool
 ) -> None:
@@ -295,7 +294,7 @@ def run(steps: list[tuple[int, float, tuple[float, float], str]]) -> list[str]:
 
 
 @given(STEPS)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_no_candidate_leads_while_another_one_may_write(steps: list[Any]) -> None:
     assert run(steps) == []
 

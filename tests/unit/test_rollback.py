@@ -195,7 +195,7 @@ _ENDINGS = st.sampled_from(
 
 
 @pytest.mark.parametrize("limited", [True, False])
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(
     history=st.lists(st.tuples(_EDITS, _ENDINGS, st.booleans(), st.integers(0, 4), st.booleans()), max_size=4),
     last=_EDITS,

@@ -203,7 +203,7 @@ def test_failures_of_one_are_no_matter_to_another() -> None:
 _adds = st.lists(st.tuples(st.sampled_from([A, B]), st.integers(0, 30), st.integers(0, 20)), max_size=12)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(adds=_adds, lasts=st.integers(0, 7), workers=st.integers(2, 3))
 def test_no_change_is_missed(adds: list[tuple[Key, int, int]], lasts: int, workers: int) -> None:
     """After each change a reconcile starts, not later than the change is due unless one is under way then."""

@@ -115,7 +115,7 @@ def test_both_ways_deliver_the_same(
         ways.append((topics, producer, enqueuer(producer, topics[0], plain=plain)))
     assert [way[2].name for way in ways] == ["native", "plain"]
 
-    @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+    @settings(max_examples=25, suppress_health_check=list(HealthCheck), database=None)
     @given(
         rows=st.lists(Row, max_size=25),
         cut=st.integers(0, 5),

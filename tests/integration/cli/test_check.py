@@ -124,7 +124,7 @@ def test_exactly_the_missing_permissions_are_listed(
         f"kafka-acls --add --allow-principal User:ann --operation Read --operation Describe --topic {name}-in"
         in missing
     )
-    assert len(missing) == 6
+    assert len(missing) == 7, missing
 
     everything = required_permissions(pipeline, *Role)
     # Before the topics exist only ACLs show the permissions.

@@ -63,7 +63,7 @@ def fast(spark: SparkSession, values: Sequence[bytes | None], writer: str, reade
     return list(rows.select("fast").toArrow()["fast"].to_pylist())
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(table=tables())
 def test_columns_of_every_type(spark: SparkSession, table: tuple[T.StructType, list[Any]]) -> None:
     columns, rows = table

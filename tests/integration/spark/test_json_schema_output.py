@@ -26,7 +26,7 @@ def written(spark: SparkSession, columns: T.StructType, rows: list[Any], schema:
     return [(w and bytes(w), c and bytes(c)) for w, c in frame.select(value, content).collect()]
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(table=tables())
 def test_job_and_audit_agree_on_every_type(spark: SparkSession, table: tuple[T.StructType, list[Any]]) -> None:
     columns, rows = table

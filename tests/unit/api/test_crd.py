@@ -232,7 +232,7 @@ def test_examples_fit(example: Path) -> None:
     assert refusals(SCHEMA, yaml.safe_load(example.read_text())) == []
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
+@settings(max_examples=100, suppress_health_check=[HealthCheck.filter_too_much])
 @given(documents())
 def test_accepted_pipelines_fit_and_mean_the_same_with_defaults(document: dict[str, Any]) -> None:
     pipeline, violations = examine(document)

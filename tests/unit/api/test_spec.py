@@ -344,7 +344,7 @@ _PATHS = st.sampled_from(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(_JUNK, _PATHS)
 def test_parse_raises_nothing_but_invalid_spec(junk: Any, path: str) -> None:
     for document in (junk, edited(path, junk)):
@@ -359,7 +359,7 @@ def outcome(document: object) -> DeliveryPipeline | InvalidSpec:
         return e
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     st.sampled_from(
         ["guarantee", "kafka", "source", "transform", "sink", "topics", "trigger", "checkpoint", "tolerate", "suspend"]

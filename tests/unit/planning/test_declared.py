@@ -217,7 +217,7 @@ _SPECS = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(_TOPICS, _SPECS, st.lists(st.tuples(_TOPICS, _SPECS), min_size=1, max_size=3), st.booleans())
 def test_comparing_text_first_gives_the_same_conflicts_as_parsing_each(
     ours: list[Any], spec: dict[str, Any], theirs: list[tuple[list[Any], dict[str, Any]]], as_ours: bool

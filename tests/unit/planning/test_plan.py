@@ -71,7 +71,7 @@ def test_the_lanes_topic_is_compacted_and_replicated_like_the_others() -> None:
     assert values(lanes.config)["cleanup.policy"] == "compact"
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.integers(0, 4), st.none() | st.integers(0, 9), st.none() | st.integers(1, 9))
 def test_topics_are_accepted_if_and_only_if_the_durability_inequalities_hold(
     f: int, least: int | None, copies: int | None
@@ -244,7 +244,7 @@ _KEYS = (
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(_KEYS)
 def test_no_accepted_spark_setting_is_forbidden(key: str) -> None:
     if spark_conf.refuse(key) is None:

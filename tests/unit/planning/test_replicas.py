@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ackwright.planning.replicas import Partition, Racks, one_rack, placed
 
-few = settings(max_examples=60, deadline=None)
+few = settings(max_examples=60)
 NO_RACKS: Racks = dict.fromkeys(range(1, 6))
 
 

@@ -35,7 +35,7 @@ from unit.planning.drawn_workloads import (
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     history=st.lists(st.tuples(numbers, st.integers(0, 12), st.integers(0, 3)), max_size=2),
     drift=st.lists(

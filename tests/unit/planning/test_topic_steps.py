@@ -46,7 +46,7 @@ def todo(state: World, *plans: TopicPlan) -> TopicWork:
     return combined_work(plans, state.observed(), state.brokers())
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.data(), worlds(), EVENTS)
 def test_writers_are_never_blocked_and_topics_reach_their_plan_whatever_fails_on_the_way(
     data: st.DataObject, state: World, events: list[Event]

@@ -23,7 +23,7 @@ DRIVER = {
 }
 
 
-@settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=10, suppress_health_check=list(HealthCheck))
 @given(pipelines)
 def test_a_driver_has_exactly_these_permissions_under_every_spec(pipeline: Any) -> None:
     by_kind = rendered(pipeline)

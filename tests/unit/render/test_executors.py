@@ -45,7 +45,7 @@ def test_executor_pods_of_examples_are_restricted_and_labelled(example: Delivery
     assert not {"image", "command", "args", "env", "resources"} & set(container), "Spark fills them in"
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(pipelines)
 def test_equal_pipelines_have_equal_templates(pipeline: DeliveryPipeline) -> None:
     again = DeliveryPipeline.model_validate(pipeline.model_dump(by_alias=True, exclude_none=True))

@@ -109,7 +109,7 @@ def test_a_local_master_retries_tasks_too(master: str, attempts: str, expected: 
 _MEMORY = st.integers(512, 4096).map("{}m".format)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     guarantee=st.sampled_from(["at-most-once", "at-least-once", "exactly-once"]),
     sql=st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20).filter(

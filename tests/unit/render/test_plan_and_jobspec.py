@@ -310,7 +310,7 @@ def test_the_printed_plan_and_the_jobspec_agree_for_every_example(example: Any) 
     check(plan(example))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(pipelines)
 def test_the_printed_plan_and_the_jobspec_agree_for_every_pipeline(pipeline: Any) -> None:
     check(plan(pipeline))
@@ -402,7 +402,7 @@ _TRANSACTIONAL = {"acks": "all", "enable.idempotence": "true", "transaction.time
 _READ = {"isolation.level": "read_committed", "enable.auto.commit": "false"}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(pipelines)
 def test_no_spec_changes_a_setting_that_the_guarantee_depends_on(pipeline: Any) -> None:
     job = of(plan(pipeline))

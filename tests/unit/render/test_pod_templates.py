@@ -23,7 +23,7 @@ from unit.documents import ROOT
 from unit.render.pipelines import MINIMAL, SETTINGS, declared, driver, rendered
 from unit.render.pod_security import violations
 
-some = settings(max_examples=40, deadline=None)
+some = settings(max_examples=40)
 NAME_OF_POD = {"fieldRef": {"fieldPath": "metadata.name"}}
 SIDECAR = {"name": "s", "image": "x"}
 MOUNTED = {"volumes": [{"name": "v", "emptyDir": {}}]}
@@ -164,7 +164,7 @@ def test_a_variable_of_the_job_is_refused(name: str) -> None:
     )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     st.from_regex(r"\A[A-Za-z_]{1,6}_\Z") | st.sampled_from(["APP_", "AWS_", "S_", "JAVA_", "POD_", "_", "P_", "PY_"]),
     st.text("ABCDEHIJKLNOPRSTUVY_", max_size=12) | st.sampled_from([n[i:] for n in EVERY_VARIABLE for i in range(6)]),

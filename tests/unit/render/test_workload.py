@@ -25,7 +25,7 @@ from ackwright_stream.jobspec import StandbyTimes, from_json
 from unit.render.pipelines import EXAMPLES, MINIMAL, UID, declared, driver, pipelines, rendered, specs
 from unit.render.pod_security import violations
 
-some = settings(max_examples=15, deadline=None)
+some = settings(max_examples=15)
 
 
 def pod(by_kind: dict[str, Object]) -> dict[str, Any]:

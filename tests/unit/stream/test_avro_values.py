@@ -22,7 +22,7 @@ from ackwright_stream.formats.registered import Unsupported
 from unit.stream.avro_tables import tables
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(tables())
 def test_what_is_encoded_is_decoded_again_by_the_job_and_by_the_audit(table: tuple[T.StructType, list[Any]]) -> None:
     columns, rows = table

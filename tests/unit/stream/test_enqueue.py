@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from confluent_kafka import KafkaError
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ackwright_stream.errors import JobError
@@ -52,7 +52,6 @@ def read(messages: Any, pointer: str, length: str) -> list[bytes | None]:
     return [None if not m[pointer] else ctypes.string_at(int(m[pointer]), int(m[length])) for m in messages]
 
 
-@settings(deadline=None)
 @given(keys=Bytes, values=Bytes, wide=st.booleans(), data=st.data())
 def test_messages_hold_the_rows_of_any_slice(
     keys: list[bytes | None], values: list[bytes | None], wide: bool, data: st.DataObject
@@ -92,7 +91,6 @@ def test_a_column_that_is_not_bytes_is_refused() -> None:
     assert e.value.reason is Reason.BATCH_FAILED
 
 
-@settings(deadline=None)
 @given(topics=st.lists(st.sampled_from(["a", "b", "c", None]), max_size=30), cut=st.integers(0, 10))
 def test_route_keeps_every_row_once_and_their_order(topics: list[str | None], cut: int) -> None:
     batch = pa.record_batch({"topic": pa.array(topics, pa.string())}).slice(min(cut, len(topics)))

@@ -222,7 +222,7 @@ _FIELDS = {
 }
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.fixed_dictionaries({}, optional=_FIELDS) | st.dictionaries(st.sampled_from([*_FIELDS, "z"]), _JSON) | _JSON)
 def test_job_and_audit_read_the_same(value: Any) -> None:
     decoded(ORDER, framed(value))

@@ -291,7 +291,7 @@ _VALUES: dict[str, st.SearchStrategy[Any]] = {
 }
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.fixed_dictionaries({}, optional=_VALUES), st.fixed_dictionaries({}, optional=_VALUES))
 def test_what_is_written_is_read_by_the_job_and_by_the_audit(fields: dict[str, Any], more: dict[str, Any]) -> None:
     """Two messages one after the other are merged, which is also one message."""
@@ -308,7 +308,7 @@ def test_what_is_written_is_read_by_the_job_and_by_the_audit(fields: dict[str, A
     assert audit_values.text(expected) == audit_protobuf.text(audit_protobuf.decoder(ORDER, None)(value, 5))
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(st.binary(max_size=24), st.fixed_dictionaries({}, optional=_VALUES), st.integers(0, 60))
 @example(bytes.fromhex("d0e3dafbde0e7f"), {}, 0)  # a tag with more than 32 bits
 @example(b"\x58" + b"\x85" * 9 + b"\x59", {}, 0)  # a value with more than 64 bits
