@@ -18,6 +18,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 DIRECTORY = ROOT / "build" / "nightly"
 _KILLS = ("--kills", "200")
+# Variables by which `make` passes its arguments on: those of the campaign would be arguments of the tests, too.
+_OF_MAKE = frozenset({"ARGS", "MAKEFLAGS", "MAKEOVERRIDES", "MFLAGS"})
 
 
 @dataclass(frozen=True)
@@ -45,8 +47,7 @@ def suites(campaign: Sequence[str]) -> dict[str, tuple[str, ...]]:
 def run(commands: Mapping[str, Sequence[str]], directory: Path) -> Iterator[Result]:
     """Runs each command, and yields how it ended. directory: gets the logs."""
     directory.mkdir(parents=True, exist_ok=True)
-    # The arguments of this run of make would be arguments of the tests, too.
-    environment = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MFLAGS")}
+    environment = {name: value for name, value in os.environ.items() if name not in _OF_MAKE}
     for suite, command in commands.items():
         log, started = directory / f"{suite}.log", time.monotonic()
         with log.open("wb") as output:

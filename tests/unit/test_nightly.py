@@ -17,8 +17,10 @@ def python(program: str) -> tuple[str, ...]:
 
 
 def test_a_suite_that_fails_does_not_stop_the_next_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MAKEFLAGS", " -- ARGS=tests/e2e")
-    second = "import os; print('MAKEFLAGS' in os.environ); print('2 passed | 0 failed'); print()"
+    of_make = {"MAKEFLAGS": " -- ARGS=--kills\\ 500", "MAKEOVERRIDES": "ARGS=--kills\\ 500", "ARGS": "--kills 500"}
+    for name, value in of_make.items():
+        monkeypatch.setenv(name, value)
+    second = f"import os; print({set(of_make)} & {{*os.environ}} or None); print('2 passed | 0 failed'); print()"
     commands = {"first": python("import sys; sys.exit('no broker')"), "second": python(second), "third": python("")}
     results = list(nightly.run(commands, tmp_path / "new"))
     assert [(r.suite, r.exit_code, r.last_line) for r in results] == [
@@ -26,7 +28,7 @@ def test_a_suite_that_fails_does_not_stop_the_next_one(tmp_path: Path, monkeypat
         ("second", 0, "2 passed | 0 failed"),
         ("third", 0, ""),
     ]
-    assert (tmp_path / "new" / "second.log").read_text().splitlines()[0] == "False"
+    assert (tmp_path / "new" / "second.log").read_text().splitlines()[0] == "None"
 
 
 def test_the_table_has_a_row_for_each_suite() -> None:
