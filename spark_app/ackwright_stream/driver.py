@@ -89,9 +89,9 @@ class Driver:
                 session.stop(spark)
 
     def _start_spark(self) -> SparkSession:
-        """A session without the event log if Spark does not start with it: people read it, and delivery needs it not.
+        """A session, without the event log if Spark does not start with it.
 
-        Raises JobError if Spark does not start without it either.
+        The log is for people; delivery does not need it. Raises JobError if Spark does not start without it either.
         """
         try:
             return start_spark(self._job)
@@ -99,7 +99,7 @@ class Driver:
             if self._job.spark.get(_EVENT_LOG) != "true":
                 raise
             spark = start_spark(replace(self._job, spark={**self._job.spark, _EVENT_LOG: "false"}))
-            log.warning("no event log is written to %s: %s", self._job.spark.get("spark.eventLog.dir"), e)
+            log.warning("Spark started only without its event log; the first attempt failed: %s", e)
             self._progress.event_log_error = e.failure.message
             return spark
 

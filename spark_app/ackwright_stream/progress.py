@@ -57,7 +57,7 @@ class Progress:
         self._recent: deque[tuple[float, int]] = deque()  # when, and records written then
         self._failure: Failure | None = None
         self._last_batch_at: float | None = None
-        self.event_log_error: str | None = None  # why Spark writes no event log; None: it does, or is not to
+        self.event_log_error: str | None = None  # as of ProgressReport
         self.memory: MemoryUse | None = None  # of Spark's JVMs; None: not known
         self.start = StartTimes(time.monotonic() if launched is None else launched)
         self.address: str | None = None  # host:port at which other drivers reach the server; None: it is not served

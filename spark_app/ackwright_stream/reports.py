@@ -228,7 +228,9 @@ class ProgressReport:
     start_seconds: Mapping[StartPart, float] = field(default_factory=dict)  # of the parts that have ended
     ends: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # of the source, by topic and partition
     late_rows: int = 0  # that state has left out, of a stateful pipeline
-    event_log_error: str | None = None  # why Spark's event log is not written; None: it is, or is not declared
+    event_log_error: str | None = (
+        None  # of the start with the event log; None: Spark has started with it, or none is declared
+    )
 
     @property
     def starting(self) -> StartPart | None:

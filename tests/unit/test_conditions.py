@@ -357,4 +357,5 @@ def test_a_driver_without_its_event_log_delivers_and_reports_it() -> None:
     reported = replace(READY, progress=progress(State.RUNNING, event_log_error="no such directory"))
     assert summary(reported)["JobRunning"] == "True/WithoutEventLog"
     assert summary(reported)["Ready"] == "True/Delivering"
-    assert "no such directory" in findings(reported)["JobRunning"].message
+    expected = "Spark started only without its event log; the first attempt failed: no such directory"
+    assert findings(reported)["JobRunning"].message == expected

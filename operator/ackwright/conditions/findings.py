@@ -108,7 +108,8 @@ def _delivers(workload: Workload, progress: ProgressReport | None) -> Finding:
         what = f"{standbys[0].name} is not ready" if standbys else "its pod does not exist yet"
         return Finding("True", ConditionReason.WITHOUT_STANDBY, f"no driver stands by: {what}")
     if progress and progress.event_log_error:
-        message = f"Spark's event log is not written: {progress.event_log_error}"[:1000]
+        why = f"the first attempt failed: {progress.event_log_error}"[:900]
+        message = f"Spark started only without its event log; {why}"
         return Finding("True", ConditionReason.WITHOUT_EVENT_LOG, message)
     return Finding("True", ConditionReason.RUNNING, "")
 

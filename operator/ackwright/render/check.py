@@ -60,7 +60,7 @@ def _spec(driver: Mapping[str, Any], settings: OperatorSettings, *, in_kafka: bo
     # Without brokers: the running driver is a member of the group, and owns the pipeline.
     arguments += ["--check-transform" if in_kafka else "--check-sink"]
     arguments += ["--conf", "spark.master=local[1]", "--conf", "spark.driver.host=127.0.0.1"]
-    arguments += ["--conf", "spark.eventLog.enabled=false"]  # it may be on a claim, and the check is of no interest
+    arguments += ["--conf", "spark.eventLog.enabled=false"]  # it may be on a claim, and nobody reads a check's log
     return {
         "restartPolicy": "Never",
         "activeDeadlineSeconds": int(settings.settle),

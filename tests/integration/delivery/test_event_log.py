@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow
 import pyspark
 
 from ackwright.local.kafka import EmbeddedKafka
@@ -61,6 +62,12 @@ def history_server(events: Path, directory: Path) -> Iterator[str]:
             server.wait(WAIT)
 
 
+def written(file: Path) -> str:
+    """The text of a compressed file of events."""
+    with pyarrow.input_stream(file, compression="zstd") as stream:
+        return bytes(stream.read()).decode()
+
+
 def answer(address: str) -> Any:
     """The JSON at an address; None while there is none."""
     try:
@@ -81,14 +88,15 @@ def test_a_history_server_reads_the_event_log_and_finds_no_login_in_it(kafka: Em
     [log] = events.iterdir()
     files = sorted(file.name for file in log.iterdir())
     assert any(file.startswith("events_1_") for file in files), files  # rolled, not one file
+    text = "".join(written(file) for file in log.glob("events_*"))
+    assert '"spark.hadoop.some.password":"*********(redacted)"' in text, "the setting has reached Spark"
+    assert "do-not-write" not in text
     with history_server(events, tmp_path) as address:
         [application] = wait_until(lambda: answer(f"{address}/applications"), "the history server", WAIT)
         assert application["name"] == f"test.{name}"
         assert application["attempts"][0]["completed"]
         shown = answer(f"{address}/applications/{application['id']}/environment")
-    settings = dict(shown["sparkProperties"])
-    assert settings["spark.eventLog.dir"] == events.as_uri()
-    assert not any("do-not-write" in value for value in settings.values())
+    assert dict(shown["sparkProperties"])["spark.eventLog.dir"] == events.as_uri()
 
 
 def test_a_pipeline_delivers_without_a_directory_for_its_event_log(kafka: EmbeddedKafka, tmp_path: Path) -> None:
