@@ -41,12 +41,12 @@ _BY_HAND = f"kafka-configs --alter --delete-config {','.join(sorted(RATES))}"
 
 
 @dataclass(frozen=True)
-class _Left:
-    """What a step has left on the brokers, and why; None: nothing."""
+class _Remaining:
+    """What remains on the brokers after a step, and why; None: nothing."""
 
     topics: str | None = None  # to be deleted by a later step
     throttles: str | None = None  # to be removed by a later step
-    other_topics: str | None = None  # stay, since no step will find that they are the pipeline's
+    replaced_topics: str | None = None  # stay: they have another id than the recorded one
 
 
 def finish(
@@ -76,28 +76,28 @@ def finish(
     status = parse_status(resource.get("status"))
     pipeline = _pipeline(resource, status)
     own_topics = topics_to_delete(pipeline) if pipeline else ()
-    left = _Left()
+    remaining = _Remaining()
     if pipeline:
-        left = _clean_up(
+        remaining = _clean_up(
             connections,
             pipeline,
             [n for n in own_topics if n not in shared],
             recorded_topics(status, {}, {}),
             late=late,
         )
-    if (left.topics or left.throttles) and not late:
+    if (remaining.topics or remaining.throttles) and not late:
         return _SOON_S
 
     def write_event(reason: ConditionReason, message: str, *, warning: bool) -> None:
         apply.write_event(kubernetes, resource, reason=reason.value, message=message, warning=warning, now=now())
 
-    if left.throttles:
-        write_event(ConditionReason.MOVES_LEFT, f"after {limit:.0f} s: {left.throttles}", warning=True)
-    if left.topics:
-        message = f"topics not deleted within {limit:.0f} s: {left.topics}"
+    if remaining.throttles:
+        write_event(ConditionReason.MOVES_LEFT, f"after {limit:.0f} s: {remaining.throttles}", warning=True)
+    if remaining.topics:
+        message = f"topics not deleted within {limit:.0f} s: {remaining.topics}"
         write_event(ConditionReason.TOPICS_NOT_DELETED, message, warning=True)
-    if left.other_topics:
-        message = f"topics not deleted, because they may be another owner's: {left.other_topics}"
+    if remaining.replaced_topics:
+        message = f"topics not deleted, because they may be another owner's: {remaining.replaced_topics}"
         write_event(ConditionReason.TOPICS_NOT_DELETED, message, warning=True)
     still_declared = sorted(n for n in own_topics if n in shared)
     if still_declared:
@@ -133,24 +133,25 @@ def _clean_up(
     recorded: RecordedTopics,
     *,
     late: bool,
-) -> _Left:
-    """Deletes topics and removes throttles, each on its cluster. Returns what is left of both.
+) -> _Remaining:
+    """Deletes topics and removes throttles, each on its cluster. Returns what remains of both.
 
     late: as for _end_throttles().
     """
     delivery = plan(pipeline)
-    topics_left, throttles_left, other_topics = list[str](), list[str](), list[str]()
+    own_topics, throttles, replaced_topics = list[str](), list[str](), list[str]()
     for role in ClusterRole:
         own = [name for name in topics if role_of(delivery, name) is role]
         own_throttled = recorded_on(delivery, role, recorded).throttled
-        remaining, others = _delete_topics(connections, pipeline, role, own, recorded.ids)
+        remaining, replaced = _delete_topics(connections, pipeline, role, own, recorded.ids)
         if remaining:
-            topics_left.append(remaining)
-        if others:
-            other_topics.append(f"{', '.join(others)}: the topic's id is not the one that the pipeline has recorded")
+            own_topics.append(remaining)
+        if replaced:
+            ids = "the topic's id is not the one that the pipeline has recorded"
+            replaced_topics.append(f"{', '.join(replaced)}: {ids}")
         if remaining := _end_throttles(connections, pipeline, role, own_throttled, late=late):
-            throttles_left.append(remaining)
-    return _Left(*("; ".join(parts) or None for parts in (topics_left, throttles_left, other_topics)))
+            throttles.append(remaining)
+    return _Remaining(*("; ".join(parts) or None for parts in (own_topics, throttles, replaced_topics)))
 
 
 def _delete_topics(
@@ -160,7 +161,7 @@ def _delete_topics(
     names: Sequence[str],
     ids: Mapping[str, str],
 ) -> tuple[str | None, Sequence[str]]:
-    """Deletes the topics of one cluster. Returns those that are left, and why (None: none), and those that stay.
+    """Deletes the topics of one cluster. Returns those that remain, and why (None: none), and those that stay.
 
     Kafka's clients delete by name. A topic that has the name, and not the id that the pipeline has recorded, may be
     somebody else's, and stays. A topic's id never changes, so there is nothing to wait for.
@@ -171,23 +172,25 @@ def _delete_topics(
         key, kafka = connections.kafka(pipeline, role)
     except AckwrightError as e:
         return f"{', '.join(names)}: {e.message}", ()
-    others: list[str] = []
+    own, replaced = names, list[str]()
     try:
         with connections.attempt(key, kafka, pipeline.metadata.namespace, writes=True):
             present = kafka.topics(names)
-            others = [name for name, topic in present.items() if str(topic.topic_id) != ids.get(name)]
-            own = [name for name in present if name not in others]
+            replaced = [name for name, topic in present.items() if str(topic.topic_id) != ids.get(name)]
+            own = [name for name in present if name not in replaced]
+            if not own:
+                return None, replaced
             for name in own:
                 kafka.delete_topic(name)
             deadline = time.monotonic() + _GONE_S
-            while (left := kafka.topics(own)) and time.monotonic() < deadline:
+            while (remaining := kafka.topics(own)) and time.monotonic() < deadline:
                 time.sleep(0.1)
     except ConnectionBusy:
-        return f"{', '.join(names)}: {_BUSY}", others
+        return f"{', '.join(own)}: {_BUSY}", replaced
     except AckwrightError as e:
         connections.failed(key, e)
-        return f"{', '.join(n for n in names if n not in others)}: {e.message}", others
-    return f"{', '.join(left)}: the brokers have not completed the deletion" if left else None, others
+        return f"{', '.join(own)}: {e.message}", replaced
+    return f"{', '.join(remaining)}: the brokers have not completed the deletion" if remaining else None, replaced
 
 
 def _end_throttles(

@@ -111,6 +111,23 @@ def test_another_owners_topic_does_not_end_the_wait_for_the_pipelines_own() -> N
     assert ("in" in world.kafka.existing, "out" in world.kafka.existing) == (True, False)
 
 
+def test_a_pipeline_with_no_topic_of_its_own_left_does_not_wait_for_the_brokers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World(declared(deletionPolicy="Delete")).settle()
+    world.kafka.ids["in"] = "another"
+    topics = world.kafka.topics
+
+    def only_of_names(names: tuple[str, ...]) -> object:
+        if not names:
+            raise AckwrightError(Reason.BROKERS_UNREACHABLE, "no answer")
+        return topics(names)
+
+    monkeypatch.setattr(world.kafka, "topics", only_of_names)
+    assert is_gone(delete(world))
+    assert "in" in world.kafka.existing
+
+
 @pytest.mark.parametrize("after", [False, True])
 def test_an_operator_that_dies_while_a_throttled_pipeline_is_deleted_leaves_no_throttle(after: bool) -> None:
     for number in itertools.count():
