@@ -34,7 +34,7 @@ from ackwright.memory import Memory, SteadyState, versions
 from ackwright.observe.topics import topics
 from ackwright.observer import ClusterState, Observer, Reports
 from ackwright.pipeline_index import PipelineIndex
-from ackwright.planning.clusters import ClusterRole, role_of
+from ackwright.planning.clusters import ClusterRole
 from ackwright.planning.declared import NeverValid, declaration, suspended
 from ackwright.planning.kafka_work import KafkaWork, without_refused
 from ackwright.planning.observation import Observation
@@ -199,9 +199,7 @@ class Reconciler:
         """The work without the steps that fail in a dry run: these are neither taken nor recorded as intent."""
         pipeline = observation.pipeline
         for role in ClusterRole:
-            steps_there = tuple(
-                s for s in work.steps if role_of(observation.plan, topic_of(s), observation.recorded) is role
-            )
+            steps_there = tuple(s for s in work.steps if observation.role_of(topic_of(s)) is role)
             if not steps_there:
                 continue
             try:
@@ -230,15 +228,14 @@ class Reconciler:
 
     def _kafka_of(self, observation: Observation, step: TopicStep) -> Kafka:
         """The cluster of a step's topics. Raises AckwrightError without a connection."""
-        role = role_of(observation.plan, topic_of(step), observation.recorded)
-        return self._connections.kafka(observation.pipeline, role)[1]
+        return self._connections.kafka(observation.pipeline, observation.role_of(topic_of(step)))[1]
 
     @contextmanager
     def _writing(self, observation: Observation, work: KafkaWork) -> Iterator[None]:
         """The context in which the steps are taken. Raises ConnectionBusy; the next reconcile continues then."""
         pipeline, connected = observation.pipeline, []
         for role in ClusterRole:
-            if any(role_of(observation.plan, topic_of(s), observation.recorded) is role for s in work.steps):
+            if any(observation.role_of(topic_of(s)) is role for s in work.steps):
                 with suppress(AckwrightError):  # without a connection its steps fail with this error
                     connected.append(self._connections.kafka(pipeline, role))
         if not connected:

@@ -50,6 +50,10 @@ class Observation:
         """Each Kafka cluster of the plan, with what the plan has on it and its state."""
         return ((role, part, self.kafka[role]) for role, part in parts(self.plan).items())
 
+    def role_of(self, topic: str) -> ClusterRole:
+        """Which cluster the topic is on, or was on before an edit."""
+        return role_of(self.plan, topic, self.recorded)
+
     def may_start(self, work: KafkaWork) -> bool:
         """Whether a driver may be started, after the steps."""
         return all(work.may_start(part, state) for _, part, state in self.clusters())
@@ -61,7 +65,7 @@ class Observation:
         """
         topics: list[TopicStatus] = []
         for role, part, state in self.clusters():
-            earlier = [t for t in before if role_of(self.plan, t.name, self.recorded) is role]
+            earlier = [t for t in before if self.role_of(t.name) is role]
             if isinstance(state, AckwrightError):
                 topics += earlier
             else:
