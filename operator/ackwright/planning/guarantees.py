@@ -275,8 +275,9 @@ _SPARK: Settings = (
     Setting(
         "spark.kafka.consumer.cache.capacity",
         "10000",
-        "each lane keeps its consumer; with more than 64 lanes Spark by default closes and opens some in each batch",
+        "batches within a minute share a lane's consumer; by default Spark closes some with more than 64 lanes",
     ),
+    # Not longer with a longer trigger.interval: each failed attempt leaves its own consumers in memory for this time.
     *(
         Setting(f"spark.kafka.consumer.{name}", value, "what a failed query has read leaves the memory")
         for name, value in (
