@@ -58,6 +58,12 @@ def _with_role(driver: DriverPod, progress: ProgressReport | None) -> DriverPod:
     )
 
 
+def _with_finished(observed: Workload, pipeline: DeliveryPipeline, status: Status) -> Workload:
+    """The workload with whether the bounded run of this spec is the recorded one."""
+    bounded = pipeline.spec.trigger.available_now
+    return replace(observed, finished=bounded and is_finished(run_of(pipeline), status.finished_run, observed))
+
+
 class Observer:
     """Observes one pipeline per call. Several threads may call it, each for another pipeline."""
 
@@ -103,8 +109,6 @@ class Observer:
         recorded = recorded_topics(status, pipeline.metadata.annotations, conflicts)
         delivery_plan = plan(pipeline)
         kafka = self._kafka(pipeline, delivery_plan, recorded, memory)
-        bounded = pipeline.spec.trigger.available_now
-        finished = bounded and is_finished(run_of(pipeline), status.finished_run, cluster.workload)
         return Observation(
             pipeline=pipeline,
             plan=delivery_plan,
@@ -113,7 +117,7 @@ class Observer:
             edit=declared.edit,
             decision=decision,
             status=status,
-            workload=replace(cluster.workload, finished=finished),
+            workload=_with_finished(cluster.workload, pipeline, status),
             progress=cluster.progress,
             kafka=kafka,
             recorded=recorded,
@@ -132,7 +136,7 @@ class Observer:
             resource,
             status,
             declared,
-            cluster.workload,
+            _with_finished(cluster.workload, declared.pipeline, status),
             cluster.progress,
             present=present,
             hash_of=digest,

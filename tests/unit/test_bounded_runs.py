@@ -9,6 +9,9 @@ from typing import Any
 import pytest
 
 from ackwright.api.status import format_time
+from ackwright.clients.outcome import Outcome
+from ackwright.errors import AckwrightError
+from ackwright_stream.jobspec import Reason
 from unit.fake_kubernetes import Killed
 from unit.world import SPEC, World
 
@@ -55,8 +58,9 @@ def test_the_run_is_recorded_before_its_job_is_deleted() -> None:
     world = bounded(ttl=0)
     world.kubernetes.complete("p", format_time(world.now()))
     first = len(world.kubernetes.writes)
-    world.copy().settle()
-    for number in range(first, first + 6):
+    last = len(world.copy().settle().kubernetes.writes)
+    assert last > first
+    for number in range(first, last):
         for later in (False, True):
             killed = world.copy()
             killed.kubernetes.die, killed.kubernetes.die_after = number, later
@@ -66,7 +70,7 @@ def test_the_run_is_recorded_before_its_job_is_deleted() -> None:
             killed.start_operator()
             killed.settle()
             assert not has_job(killed)
-            assert "apply Job" not in killed.kubernetes.writes[first:]
+            assert "apply Job p" not in killed.kubernetes.writes[first:]
 
 
 @pytest.mark.parametrize("ttl", [None, 2**31 - 1])
@@ -115,10 +119,43 @@ def test_without_the_record_the_deleted_job_comes_back() -> None:
     assert has_job(world.settle())
 
 
-def test_an_upgrade_of_the_operator_does_not_replace_a_completed_job() -> None:
-    world = complete(bounded(ttl=None))
-    uid = world.kubernetes.stored["Job", "p"]["metadata"]["uid"]
+def test_a_topic_that_cannot_be_changed_after_the_job_is_deleted_rolls_nothing_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The run has delivered, whether its Job is still there or not."""
+    world = after(complete(World(bounded().resource["spec"] | {"rollback": {"after": "5m"}}).settle()), 900)
+    assert not has_job(world)
+
+    def add_partitions(name: str, total: int, *, validate_only: bool = False) -> Outcome:
+        if validate_only:
+            return Outcome.DONE
+        raise AckwrightError(Reason.BROKERS_UNREACHABLE, "no answer")
+
+    monkeypatch.setattr(world.kafka, "add_partitions", add_partitions)
+    world.kubernetes.declare(
+        "p", world.resource["spec"] | {"topics": [{**topic, "partitions": 3} for topic in SPEC["topics"]]}
+    )
+    world.reconcile()
+    assert "previous" in world.resource["status"], "the edit has not been applied"
+    world.seconds += 900
+    world.reconcile()
+    assert world.condition("RolledBack") == "none"
+    assert "edit" not in world.resource["status"]
+
+
+def test_an_upgrade_of_the_operator_keeps_a_completed_job_and_its_configuration() -> None:
+    """The audit's pod is a copy of the Job's, and mounts its ConfigMap."""
+    world = complete(bounded(ttl=600))
+    job = world.kubernetes.stored["Job", "p"]
+    before = {name for kind, name in world.kubernetes.stored if kind == "ConfigMap" and "-job-" in name}
+    world.kubernetes.vanish("Pod", "p-x7k2p")  # such as by the garbage collector of ended pods
     world.settings = replace(world.settings, spark_image="ackwright-spark:next")
     world.start_operator()
     world.settle()
-    assert world.kubernetes.stored["Job", "p"]["metadata"]["uid"] == uid
+    assert world.kubernetes.stored["Job", "p"]["metadata"]["uid"] == job["metadata"]["uid"]
+    present = {name for kind, name in world.kubernetes.stored if kind == "ConfigMap" and "-job-" in name}
+    assert before < present, "the new release renders another one"
+    after(world, 900)
+    assert {
+        name for kind, name in world.kubernetes.stored if kind == "ConfigMap" and "-job-" in name
+    } == present - before

@@ -43,7 +43,7 @@ def finished_run(pipeline: DeliveryPipeline, before: FinishedRun | None, observe
 
 
 def run_of_job(job: Mapping[str, Any]) -> str | None:
-    """The run that a Job is of; None of one that an earlier release has created."""
+    """The run that a Job is of; None without the annotation."""
     run: str | None = job["metadata"].get("annotations", {}).get(RUN_ANNOTATION)
     return run
 
@@ -55,7 +55,7 @@ def is_finished(run: str, recorded: FinishedRun | None, observed: Workload) -> b
     return observed.job is None or run_of_job(observed.job) == run
 
 
-def is_over(pipeline: DeliveryPipeline, recorded: FinishedRun | None, now: datetime) -> bool:
+def ttl_has_expired(pipeline: DeliveryPipeline, recorded: FinishedRun | None, now: datetime) -> bool:
     """Whether the Job of the recorded run has had its time to live."""
     ttl = pipeline.spec.trigger.ttl_seconds_after_finished
     return recorded is not None and ttl is not None and seconds_since(recorded.completed_at, now) >= ttl

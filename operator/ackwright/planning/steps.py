@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from ackwright.api.status import seconds_since
-from ackwright.planning.bounded_runs import is_over
+from ackwright.planning.bounded_runs import ttl_has_expired
 from ackwright.planning.declared import topics_to_delete
 from ackwright.planning.kafka_work import KafkaWork
 from ackwright.planning.observation import Observation
@@ -85,7 +85,7 @@ class Situation:
     retry_now: bool = False  # the driver has waited long enough for its next start
     finalizer: bool | None = None  # whether to add or remove it; None: it is as it should be
     outdated_checks: frozenset[str] = frozenset()  # uids of pods that checked another edit, or are to check again
-    run_is_over: bool = False  # the completed bounded run has had its time to live
+    ttl_expired: bool = False  # the Job of the completed bounded run has had its time to live
     edit: bool = False  # whether an edit is checked or refused, whose check's pod has a log
 
 
@@ -111,7 +111,7 @@ def situation(
         retry_now=waits and transient and waited > settings.crash_delay_max,
         finalizer=needs_finalizer if needs_finalizer != has_finalizer else None,
         outdated_checks=observation.decision.outdated,
-        run_is_over=is_over(observation.pipeline, observation.status.finished_run, now),
+        ttl_expired=ttl_has_expired(observation.pipeline, observation.status.finished_run, now),
         edit=observation.decision.held is not None,
     )
 
@@ -170,10 +170,10 @@ def _driver_steps(desired: Object, observed: Workload, situation: Situation) -> 
             if not o["metadata"].get("deletionTimestamp")
         ]
     present = observed.children.get((desired["kind"], name))
-    if observed.finished:  # it does not run again, and its Job stays as it is until its time to live is over
-        if present is None or present["metadata"].get("deletionTimestamp") or not situation.run_is_over:
+    if observed.finished:  # it does not run again, and its Job stays as it is until its time to live has expired
+        if present is None or present["metadata"].get("deletionTimestamp") or not situation.ttl_expired:
             return []
-        return [_deleted(present, "its time to live is over")]
+        return [_deleted(present, "its time to live has expired")]
     if present is None:
         blocked = observed.drivers or any(kind in DRIVERS for kind, _ in observed.in_the_way)
         return [Apply(desired, "missing")] if situation.may_start and not blocked else []
@@ -241,10 +241,13 @@ def _driver_to_replace(observed: Workload) -> DriverPod | None:
 def _leftovers(desired: Sequence[Object], observed: Workload) -> list[Step]:
     """The removal of children that are no longer desired, other than drivers and volumes.
 
-    A ConfigMap stays until the pod that mounts it is gone.
+    A ConfigMap stays until the pod that mounts it is gone, and as long as a Job names it: an audit copies the Job's
+    template.
     """
     keys = {(o["kind"], o["metadata"]["name"]) for o in desired}
-    in_use = {("ConfigMap", pod.config) for pod in observed.drivers}
+    volumes = observed.job["spec"]["template"]["spec"]["volumes"] if observed.job else ()
+    of_job = (volume["configMap"]["name"] for volume in volumes if "configMap" in volume)
+    in_use = {("ConfigMap", name) for name in (*(pod.config for pod in observed.drivers), *of_job)}
     return [
         _deleted(o, "no longer needed")
         for key, o in sorted(observed.children.items())
