@@ -79,7 +79,8 @@ class Driver:
                 output = _output(spark, self._job)
                 start.ended(StartPart.TRANSFORM)
                 cluster, limits = checked.result()
-                self._job = topic_limits.fitted(self._job, limits)
+                routed = registry.chooses_topic(self._job, output)
+                self._job = topic_limits.with_topic_limits(self._job, limits, routed=routed)
                 self._delivery = delivery.for_job(self._job)
                 registry.for_driver(self._job, cluster).prepare(output)
                 start.ended(StartPart.CHECKS)
@@ -252,7 +253,7 @@ class Driver:
 def _check_and_read(job: JobSpec) -> tuple[Cluster, Mapping[str, int]]:
     """What check() returns, and the limits of the topics that the job writes to."""
     cluster = check(job)
-    return cluster, topic_limits.of_job(job, cluster)
+    return cluster, topic_limits.limits_of_job(job, cluster)
 
 
 def check(job: JobSpec) -> Cluster:

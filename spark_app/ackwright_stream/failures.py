@@ -64,8 +64,10 @@ _CAUSES = (
     re.compile(r"most recent failure: Lost task [^\n]*?\): (?P<cause>[^\n]+)"),
     re.compile(r"(?s:.*)^Caused by: (?P<cause>[^\n]+)", re.MULTILINE),
 )
-# Spark's class of the error, and quotation marks around it; a record that the message quotes may have such a text, too.
-_SQLSTATE = re.compile(r"(?: SQLSTATE: \w{5})?['\" ]*$")
+# Spark's class of the error; a record that the message quotes may have such a text, too.
+_SQLSTATE = re.compile(r" SQLSTATE: \w{5}['\" ]*$")
+# Of a malformed record's error, which may have quotation marks around it, also without that class.
+_MALFORMED_END = re.compile(r"(?: SQLSTATE: \w{5})?['\" ]*$")
 _WRAPPERS = ("STREAM_FAILED", "FOREACH_BATCH_USER_FUNCTION_ERROR", "TASK_WRITE_FAILED")
 
 
@@ -90,10 +92,10 @@ def cause(failure: BaseException) -> JobError:
         return JobError(Reason.BATCH_FAILED, f"a Python worker failed: {raised[-1]}"[:500])
     condition = next((m for m in _CONDITION.finditer(text) if m["name"] not in _WRAPPERS), None)
     if condition:
-        message = _SQLSTATE.sub("", condition["message"])
+        message = condition["message"]
         if condition["name"] == _RAISED and message.startswith(_MALFORMED):
-            return JobError(Reason.MALFORMED_RECORD, message.removeprefix(_MALFORMED))
-        return JobError(Reason.BATCH_FAILED, f"{message} ({condition['name']})")
+            return JobError(Reason.MALFORMED_RECORD, _MALFORMED_END.sub("", message.removeprefix(_MALFORMED)))
+        return JobError(Reason.BATCH_FAILED, f"{_SQLSTATE.sub('', message)} ({condition['name']})")
     for sign, reason, remedy in _KAFKA:
         match = sign.search(text)
         if match:  # from the exception's name: the text in front of it is about Spark's tasks, and long

@@ -139,7 +139,8 @@ class KafkaSink(Sink):
         return Link("sink producer", "producer of each task", settings.producer, caveat, weakness)
 
     def needs(self, group: str) -> tuple[Need, ...]:
-        operations, why = (Operation.WRITE, Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS), "writes the output"
+        operations = (Operation.WRITE, Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS)
+        why = "writes the output, and reads the largest batch that it takes"
         rows = (Need(Resource(Kind.TOPIC, topic), operations, why) for topic in self.topics())
         markers = kafka_positions.marker_needs() if self.bootstrap_servers else ()
         return (*rows, *markers, *kafka_positions.needs(group))

@@ -57,7 +57,8 @@ class SinkWithLetterTopic(Sink):
 
     def needs(self, group: str) -> tuple[Need, ...]:
         operations = (Operation.WRITE, Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS)
-        return tuple(Need(Resource(Kind.TOPIC, topic), operations, "writes dead letters") for topic in self.topics())
+        why = "writes dead letters, and reads the largest batch that it takes"
+        return tuple(Need(Resource(Kind.TOPIC, topic), operations, why) for topic in self.topics())
 
     def sections(self, group: str) -> tuple[Section, ...]:
         section = Section("dead_letters.producer", "Producer of dead letters (librdkafka)", DEAD_LETTER_PRODUCER)

@@ -31,7 +31,7 @@ _POLL_S = 0.1
 RecordsOf = Callable[[pa.RecordBatch, str], pa.RecordBatch]  # as dead_letters.records()
 
 
-def fitting_records(
+def records_within_limit(
     letters: Rows, to: DeadLetterTopic, group: str, records_of: RecordsOf = dead_letters.records
 ) -> Rows:
     """Dead letters (dead_letters.COLUMNS) as records of their topic.
@@ -87,7 +87,7 @@ class LetterProducer:
                         break
                     except BufferError:
                         producer.poll(_POLL_S)
-                    except KafkaException as e:  # it is larger than the topic allows, with its further headers
+                    except KafkaException as e:  # not for its size: records_within_limit() refuses such a record before
                         raise translate(e.args[0], f"writing a dead letter to {self._to.topic}") from e
             delivery_s = int(self._to.producer["delivery.timeout.ms"]) / 1000
             if producer.flush(delivery_s + self._timeout):
@@ -124,7 +124,7 @@ class LetterTopic:
         """Writes dead letters (dead_letters.COLUMNS); returns when all are acknowledged. Raises JobError."""
         if self._producer is None or self._to is None:
             raise JobError(Reason.UNEXPECTED, "this pipeline has no dead-letter topic; report this")
-        self._producer.write(fitting_records([letters], self._to, self._group, dead_letters.keyed_records))
+        self._producer.write(records_within_limit([letters], self._to, self._group, dead_letters.keyed_records))
 
     def write_all(self, letters: Rows, lanes: Iterable[Lane]) -> None:
         """Writes all dead letters of a task with these lanes, as write() does."""

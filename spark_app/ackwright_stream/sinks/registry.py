@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
+from pyspark.sql import DataFrame
+
 from ackwright_stream import jobspec
 from ackwright_stream.cluster import Cluster
 from ackwright_stream.jobspec import DeltaSink, FilesSink, IcebergSink, JobSpec, KafkaSink, PostgresSink
 from ackwright_stream.sinks.base import Sink
+from ackwright_stream.sinks.kafka import columns as kafka_columns
 from ackwright_stream.sinks.kafka import sink as kafka
 
 
@@ -102,3 +105,8 @@ def for_driver(job: JobSpec, cluster: Cluster | None) -> Sink:
 def for_tasks(job: JobSpec, *, transactional: bool) -> Sink:
     """The sink of the job, for the tasks of one worker."""
     return _FACTORIES[type(job.sink)].for_tasks(job, transactional=transactional)
+
+
+def chooses_topic(job: JobSpec, rows: DataFrame) -> bool:
+    """Whether rows, as the sink's to_sink_columns() returns them, name their topics of Kafka themselves."""
+    return isinstance(job.sink, KafkaSink) and kafka_columns.chooses_topic(rows)

@@ -8,6 +8,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from ackwright.local.kafka import EmbeddedKafka
 from ackwright_stream.record_size import batch_of_one
 from ackwright_stream.sinks.kafka.transactions import _broken
+from ackwright_stream.topic_limits import with_batch_size
 from integration.support.new_topics import NewTopicName, set_topic
 from waiting import wait_until
 
@@ -43,6 +44,28 @@ def test_the_limit_is_exact(
             return code_of(producer, name, key, value, headers) == code
 
         wait_until(is_answered, f"error code {code}")  # the leader applies the setting a moment later
+
+
+def test_small_records_are_refused_unless_batches_are_within_the_limit(
+    kafka: EmbeddedKafka, topic: NewTopicName
+) -> None:
+    """Without the limit a batch has more than the topic takes: the control of what a driver does with it."""
+    limit, count = 10_000, 1000
+    name = topic(config={"max.message.bytes": str(limit)})
+    by_default = {"bootstrap.servers": kafka.bootstrap_servers, "linger.ms": "1000"}
+
+    def codes(settings: dict[str, str]) -> set[int | None]:
+        """The codes of the errors of many small records; None: of those that are written."""
+        errors: list[KafkaError | None] = []
+        producer = Producer(dict(settings))
+        for _ in range(count):
+            producer.produce(name, b"v" * 100, on_delivery=lambda error, _: errors.append(error))
+        assert producer.flush(60) == 0
+        assert len(errors) == count
+        return {error.code() if error else None for error in errors}
+
+    assert KafkaError.MSG_SIZE_TOO_LARGE in codes(by_default)
+    assert codes(with_batch_size(by_default, [limit], default=1_000_000)) == {None}
 
 
 def test_the_refusal_of_a_record_is_the_cause_of_what_follows(kafka: EmbeddedKafka, topic: NewTopicName) -> None:

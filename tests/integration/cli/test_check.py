@@ -269,9 +269,9 @@ def test_without_describe_configs_the_limits_of_topics_are_not_known(
 
     wait_until(is_described, "the grants are in force")
     brokers = Brokers(spec.cluster, timeout=10)
-    assert topic_limits.of_job(spec, brokers) == {}
+    assert topic_limits.limits_of_job(spec, brokers) == {}
     grant(guarded, "ann", everything)
-    wait_until(lambda: f"{name}-out" in topic_limits.of_job(spec, brokers), "the last grant is in force")
+    wait_until(lambda: f"{name}-out" in topic_limits.limits_of_job(spec, brokers), "the last grant is in force")
 
 
 def test_the_operator_needs_no_more_than_is_listed(guarded: EmbeddedKafka, name: str, tmp_path: Path) -> None:

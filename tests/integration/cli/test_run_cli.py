@@ -8,8 +8,6 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
 from ackwright.local.kafka import EmbeddedKafka
 from ackwright.local.ports import free_ports
 from ackwright_stream.admin_client import AdminClient

@@ -168,6 +168,12 @@ def test_upserts_of_a_claim_whose_task_is_killed_are_lost_at_most_once(
     assert set(written.values()) <= {1}
     assert p.positions() == [p.fed] * PARTITIONS
 
+    p.feed()
+    with p.life() as job:
+        assert job.job.wait(WAIT) == ExitCode.OK, job.job.failure()
+    later = {f"{lane}:{n}": 1 for lane in range(PARTITIONS) for n in range(EACH, p.fed)}
+    assert writes(database) == {**written, **later}
+
 
 def test_a_permission_that_is_revoked_stops_and_returns_exactly_once(
     kafka: EmbeddedKafka, database: Database, tmp_path: Path

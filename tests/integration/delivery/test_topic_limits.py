@@ -15,7 +15,7 @@ from ackwright.local.kafka import EmbeddedKafka
 from ackwright_stream.jobspec import ExitCode, Reason
 from integration.support.letter_pipelines import LetterPipeline, letter_pipeline, value
 from integration.support.new_topics import set_topic
-from integration.support.pipelines import assert_nothing_hangs, document, job_of
+from integration.support.pipelines import assert_nothing_hangs, document, job_of, positions_of, read
 from waiting import WAIT, wait_until
 
 LIMIT = 10_000  # bytes; less than a batch of the Java producer
@@ -39,6 +39,13 @@ def halted(pipeline: LetterPipeline) -> str:
     assert failure is not None
     assert failure.reason is Reason.ROW_REFUSED
     return failure.message
+
+
+def assert_only_at_most_once_has_moved(pipeline: LetterPipeline, guarantee: str) -> None:
+    """Under at-most-once the batch, which is all that the source has, is lost and counted."""
+    positions = positions_of(pipeline.servers, pipeline.spec.group, pipeline.source, pipeline.partitions)
+    at = pipeline.fed if guarantee == "at-most-once" else 0
+    assert positions == dict.fromkeys(range(pipeline.partitions), at)
 
 
 @pytest.mark.parametrize("guarantee", GUARANTEES)
@@ -66,6 +73,7 @@ def test_the_record_whose_row_is_too_large_for_its_topic_is_named(
     pipeline.feed(3)
     row = rf"its row of 1\d{{4}} bytes is too large for topic {pipeline.sink}, whose max.message.bytes is {LIMIT}"
     assert re.match(rf"record {pipeline.source}-\d@{POISON}: {row}; change the transform", halted(pipeline))
+    assert_only_at_most_once_has_moved(pipeline, guarantee)
 
     set_topic(kafka.bootstrap_servers, pipeline.sink, "max.message.bytes", "1000000")
     with pipeline.life() as job:
@@ -91,6 +99,24 @@ def test_the_topic_that_a_record_names_decides(kafka: EmbeddedKafka, tmp_path: P
     assert re.match(rf"record {pipeline.source}-\d@{POISON}: {row}; change the transform", halted(pipeline))
 
 
+def test_a_record_for_another_topic_may_be_larger_than_the_default_one_takes(
+    kafka: EmbeddedKafka, tmp_path: Path
+) -> None:
+    pipeline = letter_pipeline(kafka, tmp_path, "at-most-once")
+    set_topic(kafka.bootstrap_servers, pipeline.sink, "max.message.bytes", str(LIMIT))
+    large = pipeline.letter_topic  # a topic with the brokers' limit
+    described = document(pipeline.servers, pipeline.spec.name, "at-most-once", pipeline.source, pipeline.sink)
+    described["spec"]["source"] |= {"format": "json", "schema": "p INT, n INT", "onMalformed": "skip"}
+    described["spec"]["transform"] = large_row(f", IF(n = {POISON}, '{large}', NULL) AS topic")
+    pipeline.spec = job_of(described, tmp_path)
+    pipeline.feed(3)
+    with pipeline.life() as job:
+        pipeline.caught_up(job)
+        pipeline.drain(job)
+    wait_until(lambda: len(read(pipeline.servers, large)) == pipeline.partitions, "the large records")
+    wait_until(lambda: len(pipeline.output()) == pipeline.partitions * 2, "the others")
+
+
 @pytest.mark.parametrize("guarantee", GUARANTEES)
 def test_the_record_whose_dead_letter_is_too_large_is_named(
     kafka: EmbeddedKafka, tmp_path: Path, guarantee: str
@@ -101,5 +127,6 @@ def test_the_record_whose_dead_letter_is_too_large_is_named(
     pipeline.send(lambda p, n: b"x" * LIMIT if n == 63 else value(p, n), 100)
     letter = rf"its dead letter of 1\d{{4}} bytes is too large for topic {pipeline.letter_topic}, .* is {LIMIT}"
     assert re.match(rf"record {pipeline.source}-\d@63: {letter}", halted(pipeline))
+    assert_only_at_most_once_has_moved(pipeline, guarantee)
     if guarantee == "exactly-once":
         assert not [r for r in pipeline.letters() if r.offset == 63]

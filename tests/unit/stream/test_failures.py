@@ -44,7 +44,11 @@ def test_a_known_cause_is_passed_on_unchanged() -> None:
             "[USER_RAISED_EXCEPTION] MalformedRecord: begins: SQLSTATE: 00000 SQLSTATE: P0001",
             "begins: SQLSTATE: 00000",
         ),
+        ("[USER_RAISED_EXCEPTION] MalformedRecord: begins: x'", "begins: x"),
+        ("[USER_RAISED_EXCEPTION] MalformedRecord: begins: 'x' SQLSTATE: P0001", "begins: 'x'"),
         ("[DIVIDE_BY_ZERO] Division by zero. SQLSTATE: 22012", "Division by zero. (DIVIDE_BY_ZERO)"),
+        ("[DIVIDE_BY_ZERO] Division by zero. SQLSTATE: 22012'", "Division by zero. (DIVIDE_BY_ZERO)"),
+        ("[NO_COLUMN] There is no column 'a'", "There is no column 'a' (NO_COLUMN)"),
     ],
 )
 def test_the_message_ends_without_sparks_class_of_the_error(text: str, message: str) -> None:

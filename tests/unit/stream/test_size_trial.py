@@ -6,10 +6,11 @@ import pyarrow as pa
 import pytest
 
 from ackwright_stream.jobspec import Reason
-from ackwright_stream.sinks.kafka.trial import JAVA, LIBRDKAFKA, java_size, size_trial
+from ackwright_stream.sinks.kafka.trial import java_size, size_trial
+from ackwright_stream.topic_limits import LARGEST_RECORD, LARGEST_REQUEST
 
 LIMIT = 2000
-PRODUCERS = {LIBRDKAFKA: ({LIBRDKAFKA: str(LIMIT)}, {}), JAVA: ({}, {JAVA: str(LIMIT)})}
+PRODUCERS = {LARGEST_RECORD: ({LARGEST_RECORD: str(LIMIT)}, {}), LARGEST_REQUEST: ({}, {LARGEST_REQUEST: str(LIMIT)})}
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 
@@ -28,7 +29,8 @@ def test_the_key_the_value_and_the_headers_count(setting: str) -> None:
             refusal = trial.refusal(pa.concat_tables([rows(b"small"), refused]))
             assert refusal is not None
             assert refusal.reason is Reason.ROW_REFUSED
-            assert f"is too large for {setting}={LIMIT}" in refusal.message
+            assert f"is too large for {setting}={LIMIT}, the limit with which this driver started" in refusal.message
+            assert "start the driver again" in refusal.message
         for accepted in (rows(None), rows(b"x" * 1800), rows(b"x" * 900, b"y" * 900)):
             assert trial.refusal(accepted) is None, "a refusal leaves nothing behind"
 
@@ -51,7 +53,7 @@ def test_the_topic_of_a_row_decides(setting: str) -> None:
 
 
 def test_a_transform_without_key_and_headers() -> None:
-    with size_trial(*PRODUCERS[JAVA]) as trial:
+    with size_trial(*PRODUCERS[LARGEST_REQUEST]) as trial:
         assert trial.refusal(pa.table({"value": [b"x"]})) is None
         assert trial.refusal(pa.table({"value": [b"x" * LIMIT]})) is not None
 

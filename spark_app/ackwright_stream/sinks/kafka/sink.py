@@ -31,7 +31,7 @@ from ackwright_stream.sinks.kafka.markers import Markers, create, of_membership
 from ackwright_stream.sinks.kafka.membership import Member
 from ackwright_stream.sinks.kafka.transactions import SlotTransactions, transactional_id
 from ackwright_stream.sinks.kafka.trial import SizeTrial, size_trial
-from ackwright_stream.sinks.letter_topic import LetterProducer, fitting_records
+from ackwright_stream.sinks.letter_topic import LetterProducer, records_within_limit
 from ackwright_stream.spark_internals.execution import Execution, execution_of
 
 _THREADS = 16
@@ -262,7 +262,7 @@ class TopicSink:
             raise JobError(Reason.UNEXPECTED, "this pipeline has no dead-letter topic; report this")
         if self._letters is None:
             self._letters = LetterProducer(self.spec.brokers(self.job.cluster), self.spec.dead_letters, self._timeout)
-        self._letters.write(fitting_records([letters], self.spec.dead_letters, self.job.group))
+        self._letters.write(records_within_limit([letters], self.spec.dead_letters, self.job.group))
 
     def trial(self) -> AbstractContextManager[SizeTrial] | None:
         if self.job.state:  # a row of its output is not of one record
@@ -292,7 +292,7 @@ class TopicSink:
         """
         count = self.enqueue_to(producer, self.spec.topic, rows)
         if self.spec.dead_letters:
-            records = fitting_records(letters, self.spec.dead_letters, self.job.group)
+            records = records_within_limit(letters, self.spec.dead_letters, self.job.group)
             self.enqueue_to(producer, self.spec.dead_letters.topic, records)
         return count
 

@@ -212,7 +212,10 @@ def _failed(error: KafkaError, target: Sequence[TopicPartition]) -> JobError:
     failure = translate(error, f"the transaction of {described(target)}")
     if error.code() != KafkaError.MSG_SIZE_TOO_LARGE:
         return failure
-    remedy = "a record is larger than max.message.bytes of its topic; or it was lowered: then start the driver again"
+    remedy = (
+        "make the record smaller, or raise max.message.bytes of its topic; if the limit was lowered, start the driver "
+        "again"
+    )
     return JobError(Reason.ROW_REFUSED, failure.cause, remedy)
 
 

@@ -14,7 +14,6 @@ from ackwright_stream.jobspec import Reason
 from ackwright_stream.record_size import BATCH_OVERHEAD, RECORD_OVERHEAD, batch_of_one, content
 from ackwright_stream.topic_limits import LARGEST_RECORD, LARGEST_REQUEST, too_large_for_topic
 
-LIBRDKAFKA, JAVA = LARGEST_RECORD, LARGEST_REQUEST  # the limits of the two producers
 _ANY_TOPIC = "ackwright.trial"  # nothing is sent
 # The limit of a topic in bytes; None: it is not known.
 LimitOf = Callable[[str], int | None]
@@ -56,7 +55,8 @@ class SizeTrial:
         if self._too_large(key, value, headers):
             return (
                 f"{_bytes(key, value, headers)} bytes is too large for {self._setting}={self._limit}, "
-                "which is the largest max.message.bytes in spec.topics"
+                "the limit with which this driver started: declare a larger max.message.bytes in spec.topics, or start "
+                "the driver again if it was raised since"
             )
         return None
 
@@ -72,13 +72,13 @@ def size_trial(
 
     producer: of librdkafka. spark_producer: of Spark's sink. topic: of rows that name none.
     """
-    if JAVA in spark_producer:
-        limit = int(spark_producer[JAVA])
-        yield SizeTrial(JAVA, limit, lambda *record: java_size(*record) > limit, limit_of, topic)
+    if LARGEST_REQUEST in spark_producer:
+        limit = int(spark_producer[LARGEST_REQUEST])
+        yield SizeTrial(LARGEST_REQUEST, limit, lambda *record: java_size(*record) > limit, limit_of, topic)
         return
-    limit = int(producer[LIBRDKAFKA])
+    limit = int(producer[LARGEST_RECORD])
     # Without brokers: librdkafka judges the size when a record enters its queue, which is emptied again.
-    local: Any = Producer({LIBRDKAFKA: str(limit), "log_level": "0"})
+    local: Any = Producer({LARGEST_RECORD: str(limit), "log_level": "0"})
 
     def too_large(key: bytes | None, value: bytes | None, headers: list[tuple[str, bytes | None]]) -> bool:
         try:
@@ -91,7 +91,7 @@ def size_trial(
         local.poll(0)
         return False
 
-    yield SizeTrial(LIBRDKAFKA, limit, too_large, limit_of, topic)
+    yield SizeTrial(LARGEST_RECORD, limit, too_large, limit_of, topic)
 
 
 def java_size(key: bytes | None, value: bytes | None, headers: list[tuple[str, bytes | None]]) -> int:
