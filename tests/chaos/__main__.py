@@ -95,14 +95,15 @@ def options_of(argv: list[str] | None = None) -> argparse.Namespace:
 def main() -> int:
     options = options_of()
     seed = random.randrange(1 << 31) if options.seed is None else options.seed
+    faults = options.faults
     console = Console(stderr=True, highlight=False, soft_wrap=True)
-    if Fault.NETWORK in options.faults and not network.is_private():
+    if Fault.NETWORK in faults and not network.is_private():
         reason = network.unavailable()
         if reason is None:
             network.enter([sys.executable, "-m", "tests.chaos", *sys.argv[1:], "--seed", str(seed)])
-        options.faults.remove(Fault.NETWORK)
+        faults = [fault for fault in faults if fault is not Fault.NETWORK]
         console.print(f"left out: the network is not cut ({reason})", style="yellow")
-    console.print(f"seed {seed}; faults: {', '.join(options.faults) or 'none'}")
+    console.print(f"seed {seed}; faults: {', '.join(faults) or 'none'}")
 
     def tell(line: str) -> None:
         if options.verbose or not line.startswith("    "):
@@ -113,7 +114,7 @@ def main() -> int:
         if options.stateful:
             outcomes.append(StatefulCampaign(kafka, session(), seed, tell).run(Path(directory), options.kills))
         for guarantee in () if options.stateful else options.guarantee or list(Guarantee):
-            campaign = Campaign(kafka, guarantee, seed, tell, faults=options.faults, spark=not options.no_spark)
+            campaign = Campaign(kafka, guarantee, seed, tell, faults=faults, spark=not options.no_spark)
             if options.soak is None:
                 outcomes.append(campaign.run(Path(directory), options.kills))
             else:

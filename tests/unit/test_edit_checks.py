@@ -11,7 +11,7 @@ from ackwright.settings import OperatorSettings
 from ackwright_stream.reasons import ExitCode, Reason
 from ackwright_stream.reports import Ending, Failure
 from unit.fake_kubernetes import Object
-from unit.world import SPEC, World
+from unit.world import SPEC, STATEFUL, World
 
 EDITED = SPEC | {"transform": {"sql": "SELECT key, value FROM source"}}
 OTHER = SPEC | {"transform": {"sql": "SELECT value FROM source"}}
@@ -231,20 +231,6 @@ def test_a_check_that_does_not_end_is_ended_and_refuses_the_edit(world: World) -
     assert world.conditions("Ready", "Stalled") == ["True/Delivering", "True/DeadlineExceeded"]
 
 
-STATEFUL = SPEC | {
-    "source": {
-        "topics": ["in"],
-        "format": "json",
-        "schema": "origin STRING, at TIMESTAMP",
-        "startingOffsets": "earliest",
-        "eventTime": {"column": "at", "watermark": "30s"},
-    },
-    "transform": {"sql": "SELECT origin AS key, CAST(count(*) AS STRING) AS value FROM source GROUP BY origin"},
-    "state": {"partitions": 2, "outputMode": "update"},
-    "checkpoint": {"volume": {"size": "1Gi"}},
-}
-
-
 def test_an_edit_for_which_the_state_is_of_another_query_is_refused_without_a_check() -> None:
     world = World(STATEFUL).settle()
     before = driver(world)
@@ -254,9 +240,19 @@ def test_an_edit_for_which_the_state_is_of_another_query_is_refused_without_a_ch
     assert driver(world) == before
     assert checks(world) == []
     [message] = [c["message"] for c in world.resource["status"]["conditions"] if c["type"] == "Stalled"]
-    assert "spec.transform.sql cannot change while the pipeline has state" in message
+    assert "spec.transform.sql cannot change while the pipeline has state: the stored state is of the other" in message
     writes = len(world.kubernetes.writes)
     world.reconcile()
     assert world.kubernetes.writes[writes:] == [], "the same edit is refused again"
     check_with(world, STATEFUL, Ending(0))
     assert world.conditions(*CHECKS) == ["True/Delivering", "True/Running", "False/Settled", "False/Progressing"]
+
+
+def test_why_a_topic_cannot_be_removed_from_the_source_of_a_stateful_pipeline() -> None:
+    two = {**STATEFUL["source"], "topics": ["in", "more"]}
+    topics = [*SPEC["topics"], {"name": "more", "partitions": 1}]
+    world = World(STATEFUL | {"source": two, "topics": topics}).settle()
+    check_with(world, STATEFUL | {"topics": topics}, None)
+    [message] = [c["message"] for c in world.resource["status"]["conditions"] if c["type"] == "Stalled"]
+    assert "spec.source.topics cannot change" in message
+    assert "the stored state has records of a topic that is removed" in message

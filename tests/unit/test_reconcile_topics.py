@@ -14,7 +14,7 @@ from ackwright.planning.replicas import Reassignment
 from ackwright_stream.jobspec import Reason
 from unit.fake_kubernetes import Killed
 from unit.topic_worlds import declared, throttles, to_the_end, weak
-from unit.world import SPEC, World
+from unit.world import SPEC, STATEFUL, World
 
 
 def pipeline(name: str, spec: dict[str, Any], created: str) -> dict[str, Any]:
@@ -31,6 +31,16 @@ def drifting(policy: str) -> World:
     world = World(declared(driftPolicy=policy, config={"retention.ms": "1000"})).settle()
     world.kafka.existing["in"]["retention.ms"] = "2000"
     return world.settle()
+
+
+def test_a_stateful_pipeline_starts_although_its_source_gets_no_partitions() -> None:
+    world = World(STATEFUL)
+    world.kafka.existing["in"] = {"min.insync.replicas": "2"}
+    world.kafka.shape("in", 1, 3)
+    world.settle()
+    assert "ackwright-decisions" in world.kafka.existing
+    assert world.conditions("JobRunning", "Stalled") == ["True/Running", "True/TopicsUnfit"]
+    assert len(world.kafka.layouts["in"]) == 1
 
 
 def test_drift_is_repaired_unless_it_is_declared_otherwise() -> None:

@@ -25,6 +25,18 @@ SPEC: dict[str, Any] = {
     "sink": {"kafka": {"topic": "out"}},
     "topics": [{"name": "in", "partitions": 2}, {"name": "out", "partitions": 2}],
 }
+STATEFUL: dict[str, Any] = SPEC | {
+    "source": {
+        "topics": ["in"],
+        "format": "json",
+        "schema": "origin STRING, at TIMESTAMP",
+        "startingOffsets": "earliest",
+        "eventTime": {"column": "at", "watermark": "30s"},
+    },
+    "transform": {"sql": "SELECT origin AS key, CAST(count(*) AS STRING) AS value FROM source GROUP BY origin"},
+    "state": {"partitions": 2, "outputMode": "update"},
+    "checkpoint": {"volume": {"size": "1Gi"}},
+}
 RUNNING = ProgressReport(
     pipeline="ops/p",
     guarantee="exactly-once",

@@ -150,13 +150,14 @@ def _refused_for_state(
     """A refused edit. held: the same one, if it was held before."""
     since = held.since if held is not None and held.state == REFUSED else format_time(now)
     paths = ", ".join(edit.field for edit in edits)
+    why = ", and ".join(dict.fromkeys(edit.why for edit in edits))
     return EditStatus(
         generation=present.generation,
         hash=present.hash,
         state=REFUSED,
         reason=Reason.INVALID_TRANSFORM,
-        message=f"{paths} cannot change while the pipeline has state, which is of the query before; restore the "
-        "earlier spec, and create a pipeline with another name",
+        message=f"{paths} cannot change while the pipeline has state: {why}; restore the earlier spec, and create a "
+        "pipeline with another name",
         since=since,
     )
 

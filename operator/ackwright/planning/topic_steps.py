@@ -117,6 +117,7 @@ class TopicProblem:
     cause: str
     remedy: str = ""
     lost_topics: tuple[LostTopic, ...] = ()  # that the cause names
+    blocks: bool = True  # the steps of all topics, so that a spec is not applied in part
 
     def __str__(self) -> str:
         return sentence(self.cause, self.remedy)

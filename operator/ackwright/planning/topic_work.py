@@ -36,7 +36,7 @@ _Settings = tuple[tuple[str, str], ...]
 def combined_work(targets: Iterable[TopicPlan], observed: Mapping[str, ObservedTopic], brokers: Brokers) -> TopicWork:
     """The work on several topics.
 
-    A problem of one topic blocks the steps of all, so that a spec is never applied in part.
+    A problem of one topic that blocks does so for the steps of all, so that a spec is never applied in part.
     """
     targets = tuple(targets)
     own = [t.name for t in targets]
@@ -45,7 +45,7 @@ def combined_work(targets: Iterable[TopicPlan], observed: Mapping[str, ObservedT
     parts = [TopicWork((CreateTopics(create),) if create else (), problems=unplaceable)]
     parts += [topic_work(t, observed[t.name], brokers, own) for t in targets if t.name in observed]
     problems = tuple(p for part in parts for p in part.problems)
-    if problems:
+    if any(p.blocks for p in problems):
         return TopicWork(problems=problems)
     # The operator may have throttled a topic that it no longer manages.
     parts += [_end_of_throttle(name, brokers) for name in brokers.throttled if name not in own]
@@ -53,7 +53,7 @@ def combined_work(targets: Iterable[TopicPlan], observed: Mapping[str, ObservedT
     if any(isinstance(s, Reassign) and s.copies for s in steps):
         # The copies may use the rates that the end of another topic's throttle would remove.
         steps = [s for s in steps if not isinstance(s, Unthrottle)]
-    return TopicWork(tuple(steps), tuple(w for part in parts for w in part.waiting))
+    return TopicWork(tuple(steps), tuple(w for part in parts for w in part.waiting), problems)
 
 
 def topic_work(target: TopicPlan, actual: ObservedTopic, brokers: Brokers, own: Iterable[str] = ()) -> TopicWork:
@@ -61,7 +61,7 @@ def topic_work(target: TopicPlan, actual: ObservedTopic, brokers: Brokers, own: 
     if target.internal:
         target = at_least(target, actual)
     problems = _problems(target, actual, brokers)
-    if problems:
+    if any(p.blocks for p in problems):
         return TopicWork(problems=problems)
     strengthening, weakening = _unequal_settings(target, actual)
     moves = _Moves(target, actual, brokers, frozenset(own))
@@ -80,7 +80,7 @@ def topic_work(target: TopicPlan, actual: ObservedTopic, brokers: Brokers, own: 
         steps.append(Configure(actual.name, strengthening))
     steps += moves.grow
     settled = not moves.under_way and not moves.grow
-    if settled and actual.partitions < target.partitions:
+    if settled and actual.partitions < target.partitions and not target.feeds_state:
         steps.append(AddPartitions(actual.name, actual.partitions, target.partitions))
     # Writers that are blocked already are released at once. Otherwise strengthening comes before weakening.
     if weakening and (settled or actual.in_sync < minimum):
@@ -92,7 +92,7 @@ def topic_work(target: TopicPlan, actual: ObservedTopic, brokers: Brokers, own: 
         end = _end_of_throttle(actual.name, brokers)
         steps += [*shrink.steps, *end.steps]
         waiting += [*shrink.waiting, *end.waiting]
-    return TopicWork(tuple(steps), tuple(waiting))
+    return TopicWork(tuple(steps), tuple(waiting), problems)
 
 
 def needs_moves(target: TopicPlan, actual: ObservedTopic) -> bool:
@@ -259,8 +259,10 @@ def _problems(target: TopicPlan, actual: ObservedTopic, brokers: Brokers) -> tup
                 f"topic {actual.name} has {counted(actual.partitions, 'partition')}, the spec declares "
                 f"{target.partitions}, and the topic feeds the state of this pipeline: keys map to other partitions "
                 "when some are added, so the state may get a key's records in another order",
-                f"declare partitions: {actual.partitions}; or, if the order does not matter to the transform, add the "
-                "partitions with kafka-topics --alter",
+                "the number cannot be lowered, so remove the topic from spec.topics, and then declare it with "
+                f"partitions: {actual.partitions}; or, if the order does not matter to the transform, add the "
+                f"partitions: kafka-topics --alter --topic {actual.name} --partitions {target.partitions}",
+                blocks=False,
             )
         )
     if actual.replication_factor < target.replication_factor and target.replication_factor > len(brokers.racks):

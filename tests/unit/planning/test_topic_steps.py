@@ -232,13 +232,27 @@ def test_every_step_describes_itself() -> None:
 
 def test_a_source_of_a_stateful_pipeline_gets_no_further_partitions() -> None:
     """Control: a topic that feeds no state gets them."""
-    target = topic_plan(partitions=3)
-    [problem] = todo(world((1, 2), (2, 1)), replace(target, feeds_state=True)).problems
+    target, present = topic_plan(partitions=3, factor=2), world((1, 2), (2, 1), least=2)
+    work = todo(present, replace(target, feeds_state=True))
+    [problem] = work.problems
     assert "topic t has 2 partitions, the spec declares 3" in problem.cause
-    assert "kafka-topics --alter" in problem.remedy
+    assert "remove the topic from spec.topics, and then declare it with partitions: 2" in problem.remedy
+    assert "kafka-topics --alter --topic t --partitions 3" in problem.remedy
+    assert not work.steps
+    assert todo(present, target).steps == (AddPartitions("t", 2, 3),)
     grown = world((1, 2), (2, 1), (1, 2))
     assert not todo(grown, replace(target, feeds_state=True)).problems
     assert not todo(world((1, 2), (2, 1)), target).problems
+
+
+def test_a_source_that_gets_no_partitions_delays_no_other_step() -> None:
+    """Control: too many partitions block the steps of every topic."""
+    feeding, new = replace(topic_plan(partitions=3, factor=2), feeds_state=True), topic_plan("new")
+    small = todo(world((1, 2), (2, 1)), feeding, new)
+    assert small.steps == (CreateTopics((new,)), Configure("t", ((MIN_INSYNC, "2"),)))
+    assert small.reason == "TopicsUnfit"
+    large = todo(world((1, 2), (2, 1), (1, 2), (2, 1)), feeding, new)
+    assert (large.steps, large.reason) == ((), "TopicsUnfit")
 
 
 def test_all_problems_are_reported_at_once_each_with_cause_and_remedy() -> None:
