@@ -218,10 +218,11 @@ def test_the_status_is_separate_and_printed(api: ApiServer) -> None:
     assert answer["metadata"]["generation"] == stored["metadata"]["generation"]
     header, line = api.kubectl("get", "dpl", "shown", "-o", "wide").stdout.splitlines()
     columns = ["NAME", "GUARANTEE", "READY", "STATUS", "MET", "LAG", "AGE"]
-    assert header.split() == [*columns, "TOPICS", "BATCH", "RECORDS/S", "DRIVER", "WHY"]
+    assert header.split() == [*columns, "OBSERVED", "TOPICS", "BATCH", "RECORDS/S", "DRIVER", "WHY"]
     cells = line.split()
     assert cells[:6] == ["shown", "exactly-once", "True", "Because", "False", "41"]
-    assert cells[7:] == ["2/2", "17", "5.5", "shown-driver-0", "why"]
+    assert cells[7].endswith("d")  # the age of observedAt
+    assert cells[8:] == ["2/2", "17", "5.5", "shown-driver-0", "why"]
     assert "shown" in api.kubectl("get", "delivery").stdout
     twice = {"status": {"conditions": [conditions[0], conditions[0]]}}
     assert api.request("PATCH", f"{PIPELINES}/shown/status", twice)[0] == 422
