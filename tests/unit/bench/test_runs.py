@@ -7,9 +7,11 @@ from pathlib import Path
 
 from bench.runs import spark_sink_command
 
+from waiting import ANSWER
+
 
 def standard_error(command: list[str]) -> str:
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False).stderr
+    return subprocess.run(command, capture_output=True, text=True, timeout=ANSWER, check=False).stderr
 
 
 def test_the_script_reads_its_settings(tmp_path: Path) -> None:

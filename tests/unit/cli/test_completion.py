@@ -19,6 +19,7 @@ from click.shell_completion import ShellComplete
 from ackwright.cli import main, pipeline_names
 from ackwright_stream.jobspec import ExitCode
 from unit.clients.kubeconfig import kubeconfig
+from waiting import ANSWER
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
@@ -63,7 +64,7 @@ def test_bash_receives_completions_in_its_format() -> None:
         "COMP_CWORD": "1",
     }
     argv = [sys.executable, "-c", "from ackwright.cli.main import main; main()"]
-    completed = subprocess.run(argv, env=environment, capture_output=True, text=True, check=True, timeout=60)
+    completed = subprocess.run(argv, env=environment, capture_output=True, text=True, check=True, timeout=ANSWER)
     assert completed.stdout.split() == ["plain,status"]
 
 

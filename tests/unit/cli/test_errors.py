@@ -15,6 +15,7 @@ import yaml
 from ackwright.cli import main
 from ackwright.cli.examples import EXAMPLES
 from ackwright_stream.jobspec import ExitCode
+from waiting import ANSWER
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "delayed-flights-exactly-once.yaml"
 
@@ -241,5 +242,5 @@ def _imported(*arguments: str) -> str:
         f"code = invoke({arguments!r}); "
         f"print([m for m in {HEAVY!r} if m in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=ANSWER)
     return done.stdout.splitlines()[-1]

@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+from waiting import ANSWER
+
 # Nobody listens there: the answer is a time-out, handed over by librdkafka's thread, and the only one to collect
 # garbage is that thread.
 _PROGRAM = """
@@ -34,7 +36,7 @@ print("collected" if reference() is None else "not collected")
 
 def run(which: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-c", _PROGRAM.format(which)], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", _PROGRAM.format(which)], capture_output=True, text=True, timeout=ANSWER, check=False
     )
 
 

@@ -21,6 +21,7 @@ from ackwright_stream.jobspec import Reason
 from ackwright_stream.positions import Lane
 from minimal_job import kafka_sink
 from unit.stream.mock_brokers import LIST_OFFSETS, OFFSET_FETCH, MockBrokers
+from waiting import ANSWER
 
 TOPIC, GROUP = "in", "ops.orders"
 SECONDS = 20
@@ -129,7 +130,9 @@ def test_the_admin_client_does_not_survive_it(brokers: MockBrokers, committed: i
     """Why the audit does not use it; this test fails once librdkafka is fixed."""
 
     def ended() -> int:
-        return subprocess.run([sys.executable, "-c", _BY_ADMIN, brokers.servers], timeout=60, check=False).returncode
+        return subprocess.run(
+            [sys.executable, "-c", _BY_ADMIN, brokers.servers], timeout=ANSWER, check=False
+        ).returncode
 
     assert ended() == 0
     brokers.refuse(OFFSET_FETCH, KafkaError.NOT_COORDINATOR)

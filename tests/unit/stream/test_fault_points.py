@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ackwright_stream.fault_points import VARIABLE, fault_point
-from waiting import wait_until
+from waiting import ANSWER, wait_until
 
 
 @pytest.fixture
@@ -62,5 +62,5 @@ def test_hang_lasts_until_the_release_and_only_for_one(points: Path) -> None:
 def test_kill_is_sigkill(points: Path) -> None:
     (points / "mid-produce").write_text("kill")
     code = "from ackwright_stream.fault_points import fault_point; fault_point('mid-produce', 't-0'); print('alive')"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=ANSWER, check=False)
     assert (done.returncode, done.stdout) == (-signal.SIGKILL, "")

@@ -15,6 +15,7 @@ from ackwright_stream import jobspec
 from ackwright_stream.jobspec import ExitCode, Reason
 from ackwright_stream.reports import Ending, Failure, LostTopic, report_ending
 from minimal_job import minimal_job
+from waiting import ANSWER
 
 FAILED = Ending(3, Failure(Reason.DATA_EXPIRED, 'gone: "x"'))
 MOVED = Failure(Reason.POSITIONS_MOVED, "another program", fingerprint="0123456789ab")
@@ -125,7 +126,7 @@ def test_a_jobspec_that_is_wrong_is_reported_by_job_and_audit(tmp_path: Path, mo
     if version:
         file.write_text(jobspec.to_json(replace(JOB, version=version)))
     argv = [sys.executable, "-m", module, "--jobspec", str(file), "--ending", str(written)]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=ANSWER, check=False)
     assert done.returncode == ExitCode.INVALID
     ending = Ending.from_json(written.read_text())
     assert ending is not None
@@ -140,7 +141,7 @@ def test_progress_that_cannot_be_served_is_reported(tmp_path: Path) -> None:
     file, written = tmp_path / "job.json", tmp_path / "ending"
     file.write_text(jobspec.to_json(replace(JOB, progress_host="192.0.2.1")))  # TEST-NET-1, of no machine
     argv = [sys.executable, "-m", "ackwright_stream", "--jobspec", str(file), "--ending", str(written)]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=ANSWER, check=False)
     assert done.returncode == ExitCode.INVALID
     value = json.loads(written.read_text())
     assert value["failure"]["reason"] == "InvalidSpec"
