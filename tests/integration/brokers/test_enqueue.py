@@ -20,7 +20,7 @@ from ackwright_stream.admin_client import AdminClient
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Reason
 from ackwright_stream.sinks.kafka.enqueue import enqueuer
-from waiting import ANSWER
+from waiting import ANSWER, WAIT, wait_until
 
 PARTITIONS = 3
 Record = tuple[bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]
@@ -71,7 +71,7 @@ class Reader:
             partitions = self._consumer.list_topics(topic, ANSWER).topics[topic].partitions
             self._known[topic] = [TopicPartition(topic, p, 0) for p in partitions]
             self._consumer.incremental_assign(self._known[topic])
-        ends = [self._consumer.get_watermark_offsets(p, ANSWER)[1] for p in self._known[topic]]
+        ends = [self._end(p) for p in self._known[topic]]
         deadline = time.monotonic() + ANSWER
         while any(max(p.offset, 0) < end for p, end in zip(self._positions(topic), ends, strict=True)):
             assert time.monotonic() < deadline, f"{topic} was not read up to {ends}"
@@ -79,6 +79,12 @@ class Reader:
                 assert m.error() is None
                 self._records[m.topic(), m.partition()].append((m.key(), m.value(), tuple(m.headers() or ())))
         return {p.partition: self._records.pop((topic, p.partition), []) for p in self._known[topic]}
+
+    def _end(self, partition: TopicPartition) -> int:
+        _, end = wait_until(
+            lambda: self._consumer.get_watermark_offsets(partition, ANSWER), f"{partition} has a leader"
+        )
+        return int(end)
 
     def _positions(self, topic: str) -> list[TopicPartition]:
         return list(self._consumer.position(self._known[topic]))
@@ -173,7 +179,7 @@ def test_a_full_queue_loses_nothing(
     plain: bool, new_topic: Callable[[int], str], produced: Callable[..., Producer], read: Reader
 ) -> None:
     topic, producer = new_topic(1), produced(**TINY_QUEUE)
-    assert enqueuer(producer, topic, plain=plain)(numbered(ROWS)) == ROWS
+    assert enqueuer(producer, topic, plain=plain, timeout=WAIT)(numbered(ROWS)) == ROWS
     assert producer.flush(ANSWER) == 0
     assert [key for key, _, _ in read(topic)[0]] == [b"%d" % i for i in range(ROWS)]
 
