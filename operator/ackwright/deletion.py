@@ -8,7 +8,7 @@ Kubernetes removes what it owns.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +22,12 @@ from ackwright.clients.kubernetes import Kubernetes
 from ackwright.errors import AckwrightError
 from ackwright.observe.workload import workload
 from ackwright.planning.clusters import ClusterRole, recorded_on, role_of
-from ackwright.planning.declared import accepted_pipeline, parse_resource, topics_to_delete
+from ackwright.planning.declared import (
+    accepted_pipeline,
+    parse_resource,
+    topics_to_delete,
+    unparsed_topics_to_delete,
+)
 from ackwright.planning.plan import plan
 from ackwright.planning.steps import DRIVERS, Delete, Finalizer
 from ackwright.planning.topic_records import RecordedTopics, recorded_topics
@@ -38,6 +43,7 @@ _GONE_S = 5.0  # brokers list a topic for a moment after they have confirmed its
 _SOON_S = 2.0
 _BUSY = "the cluster answers slowly, and other pipelines wait for it"
 _BY_HAND = f"kafka-configs --alter --delete-config {','.join(sorted(RATES))}"
+_DELETE_BY_HAND = "kafka-topics --delete --topic TOPIC"
 
 
 @dataclass(frozen=True)
@@ -55,7 +61,7 @@ def finish(
     resource: Object,
     objects: Iterable[Object],
     *,
-    shared: Collection[str],
+    shared: frozenset[str],
     age: float,
     limit: float,
     now: Callable[[], str],
@@ -76,21 +82,20 @@ def finish(
     status = parse_status(resource.get("status"))
     pipeline = _pipeline(resource, status)
     own_topics = topics_to_delete(pipeline) if pipeline else ()
+    recorded = recorded_topics(status, {}, {})
     remaining = _Remaining()
     if pipeline:
-        remaining = _clean_up(
-            connections,
-            pipeline,
-            [n for n in own_topics if n not in shared],
-            recorded_topics(status, {}, {}),
-            late=late,
-        )
+        own = [n for n in own_topics if n not in shared]
+        remaining = _clean_up(connections, pipeline, own, recorded, late=late)
     if (remaining.topics or remaining.throttles) and not late:
         return _SOON_S
 
     def write_event(reason: ConditionReason, message: str, *, warning: bool) -> None:
         apply.write_event(kubernetes, resource, reason=reason.value, message=message, warning=warning, now=now())
 
+    if pipeline is None:
+        for reason, message in _left_without_spec(unparsed_topics_to_delete(resource, status) - shared, recorded):
+            write_event(reason, message, warning=True)
     if remaining.throttles:
         write_event(ConditionReason.MOVES_LEFT, f"after {limit:.0f} s: {remaining.throttles}", warning=True)
     if remaining.topics:
@@ -126,6 +131,27 @@ def _pipeline(resource: Object, status: Status) -> DeliveryPipeline | None:
     return parse_resource(resource)[0] or accepted_pipeline(resource, status)
 
 
+def _left_without_spec(topics: Collection[str], recorded: RecordedTopics) -> Iterator[tuple[ConditionReason, str]]:
+    """The Events of a pipeline without a valid spec. topics: those that it was to delete."""
+    why = "neither the present spec nor the last accepted one is valid, so the operator does not connect to the brokers"
+    if recorded.throttled:
+        yield ConditionReason.MOVES_LEFT, f"{_left_throttle(recorded.throttled)}: {why}"
+    if topics:
+        names = ", ".join(sorted(topics))
+        yield ConditionReason.TOPICS_NOT_DELETED, f"topics not deleted ({_DELETE_BY_HAND}): {names}: {why}"
+
+
+def _left_throttle(throttled: Mapping[str, tuple[int, ...]]) -> str:
+    """The throttle that stays, and how a person removes it. throttled: by topic, the brokers."""
+    brokers = _brokers(throttled)
+    where = f" on {named('broker', brokers)}" if brokers else ""
+    return f"the throttle of {named('topic', throttled)} stays{where} ({_BY_HAND})"
+
+
+def _brokers(throttled: Mapping[str, tuple[int, ...]]) -> list[int]:
+    return sorted({b for ids in throttled.values() for b in ids})
+
+
 def _clean_up(
     connections: Connections,
     pipeline: DeliveryPipeline,
@@ -143,7 +169,7 @@ def _clean_up(
     for role in ClusterRole:
         own = [name for name in topics if role_of(delivery, name) is role]
         own_throttled = recorded_on(delivery, role, recorded).throttled
-        remaining, replaced = _delete_topics(connections, pipeline, role, own, recorded.ids)
+        remaining, replaced = _delete_topics(connections, pipeline, role, own, recorded)
         if remaining:
             own_topics.append(remaining)
         if replaced:
@@ -159,11 +185,11 @@ def _delete_topics(
     pipeline: DeliveryPipeline,
     role: ClusterRole,
     names: Sequence[str],
-    ids: Mapping[str, str],
+    recorded: RecordedTopics,
 ) -> tuple[str | None, Sequence[str]]:
     """Deletes the topics of one cluster. Returns those that remain, and why (None: none), and those that stay.
 
-    Kafka's clients delete by name. A topic that has the name, and not the id that the pipeline has recorded, may be
+    Kafka's clients delete by name. A topic that has the name, and is not the one that the pipeline had, may be
     somebody else's, and stays. A topic's id never changes, so there is nothing to wait for.
     """
     if not names:
@@ -176,7 +202,7 @@ def _delete_topics(
     try:
         with connections.attempt(key, kafka, pipeline.metadata.namespace, writes=True):
             present = kafka.topics(names)
-            replaced = [name for name, topic in present.items() if str(topic.topic_id) != ids.get(name)]
+            replaced = [name for name, topic in present.items() if not recorded.is_own(name, str(topic.topic_id))]
             own = [name for name in present if name not in replaced]
             if not own:
                 return None, replaced
@@ -207,8 +233,7 @@ def _end_throttles(
     """
     if not throttled:
         return None
-    brokers = sorted({b for ids in throttled.values() for b in ids})
-    left = f"the throttle of {named('topic', throttled)} stays on {named('broker', brokers)} ({_BY_HAND})"
+    brokers, left = _brokers(throttled), _left_throttle(throttled)
     try:
         key, kafka = connections.kafka(pipeline, role)
     except AckwrightError as e:

@@ -256,7 +256,10 @@ class Reconciler:
         )
         with self._writing(observation, todo.kafka):
             applied = take_steps(clients, todo.steps, resource, observation.workload)
-        outcome = Outcome(todo.kafka, applied.workload, failure=todo.kafka.refused, waits=todo.waits)
+        # The ids of new topics are recorded by the next reconcile. Until then the intent says that they are the
+        # pipeline's own, which a deletion has to know.
+        left = todo.intent if todo.kafka.topics.created else None
+        outcome = Outcome(todo.kafka, applied.workload, intent=left, failure=todo.kafka.refused, waits=todo.waits)
         if applied.failure:
             outcome = replace(outcome, pending=todo.steps, intent=todo.intent, failure=applied.failure)
         before = parse_status(applied.resource.get("status"))

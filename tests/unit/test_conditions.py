@@ -290,6 +290,36 @@ def test_messages_say_what_is_the_matter() -> None:
     assert "the group has members" in findings(unfit)["Ready"].message
 
 
+@pytest.mark.parametrize(
+    ("observed", "kind", "message"),
+    [
+        pytest.param(
+            facts(pod(unschedulable="0/3 nodes are available")),
+            *("Stalled", "no node fits p-0: 0/3 nodes are available; add nodes, or request less under "),
+            id="no node",
+        ),
+        pytest.param(
+            facts(pod(ready=True), progress=RUNNING, stuck=True),
+            *("Stalled", "p-0 runs with a lag of 3, but its positions do not move; it is restarted: read its log"),
+            id="no progress",
+        ),
+        pytest.param(
+            facts(pod(waiting="CrashLoopBackOff", exit_code=137, restarts=2)),
+            *("JobRunning", "the driver ended without a message; read its log (exit code 137, 2 restarts)"),
+            id="crashed",
+        ),
+        pytest.param(
+            facts(pod(), expired=True),
+            "Stalled",
+            "not ready in time (ACKWRIGHT_SETTLE): p-0 is starting",
+            id="too long",
+        ),
+    ],
+)
+def test_messages_name_the_cause_and_a_remedy(observed: Facts, kind: str, message: str) -> None:
+    assert findings(observed)[kind].message.startswith(message)
+
+
 # -- every state -----------------------------------------------------------------------------------------------
 
 _failures = st.sampled_from([None, LOST, Failure(Reason.BATCH_FAILED, "boom"), Failure(Reason.UNEXPECTED, "")])
@@ -357,5 +387,8 @@ def test_a_driver_without_its_event_log_delivers_and_reports_it() -> None:
     reported = replace(READY, progress=progress(State.RUNNING, event_log_error="no such directory"))
     assert summary(reported)["JobRunning"] == "True/WithoutEventLog"
     assert summary(reported)["Ready"] == "True/Delivering"
-    expected = "Spark started only without its event log; the first attempt failed: no such directory"
+    expected = (
+        "Spark started only without its event log; the first attempt failed: no such directory; if the log is the "
+        "cause, correct spec.spark.eventLog"
+    )
     assert findings(reported)["JobRunning"].message == expected

@@ -128,6 +128,54 @@ def test_a_pipeline_with_no_topic_of_its_own_left_does_not_wait_for_the_brokers(
     assert "in" in world.kafka.existing
 
 
+def test_topics_whose_ids_no_reconcile_has_recorded_go_with_the_pipeline() -> None:
+    """The reconcile that created them was the last one before the deletion."""
+    world = World(declared(deletionPolicy="Delete"))
+    world.reconcile_alone()
+    assert world.resource["status"]["topics"] == []
+    assert is_gone(delete(world))
+    assert ("in" in world.kafka.existing, "out" in world.kafka.existing) == (False, True)
+
+
+def test_topics_of_an_operator_that_died_after_creating_them_go_with_the_pipeline() -> None:
+    world = World(declared(deletionPolicy="Delete"))
+    world.kubernetes.die, world.kubernetes.die_after = 4, True  # status, finalizer, three topics
+    with pytest.raises(Killed):
+        world.reconcile_alone()
+    world.kubernetes.die = None
+    assert "in" in world.kafka.existing
+    world.start_operator()
+    assert is_gone(delete(world))
+    assert "in" not in world.kafka.existing
+
+
+def test_a_topic_that_the_operator_neither_recorded_nor_was_about_to_create_stays() -> None:
+    world = World(declared(deletionPolicy="Delete")).settle()
+    world.resource["status"]["topics"] = []
+    assert is_gone(delete(world))
+    assert "in" in world.kafka.existing
+
+
+def test_the_events_of_a_deletion_without_a_valid_spec_name_what_stays() -> None:
+    """As after an upgrade to a release that refuses what the earlier one accepted."""
+    spec = declared(deletionPolicy="Delete")
+    world = World(spec)
+    world.kafka.existing["in"] = {"min.insync.replicas": "1"}
+    world.kafka.shape("in", 2, 1)
+    world.settle()
+    invalid = {**spec, "guarantee": "twice"}
+    world.resource["spec"] = world.resource["status"]["accepted"]["spec"] = invalid
+    assert is_gone(delete(world))
+    assert throttles(world) != []
+    messages = dict(world.kubernetes.recorded)
+    why = "neither the present spec nor the last accepted one is valid, so the operator does not connect to the brokers"
+    assert messages["MovesLeft"] == (
+        "the throttle of topic in stays on brokers 0, 1, 2 (kafka-configs --alter --delete-config "
+        f"follower.replication.throttled.rate,leader.replication.throttled.rate): {why}"
+    )
+    assert messages["TopicsNotDeleted"] == f"topics not deleted (kafka-topics --delete --topic TOPIC): in: {why}"
+
+
 @pytest.mark.parametrize("after", [False, True])
 def test_an_operator_that_dies_while_a_throttled_pipeline_is_deleted_leaves_no_throttle(after: bool) -> None:
     for number in itertools.count():

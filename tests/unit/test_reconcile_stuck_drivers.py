@@ -36,7 +36,8 @@ def test_a_driver_with_lag_and_without_progress_is_restarted(running: World) -> 
     assert OperatorSettings().stuck <= seconds <= OperatorSettings().stuck + 60
     assert (
         "NoProgress",
-        "Stalled is True: p-0 runs with a lag of 5, but its positions do not move",
+        "Stalled is True: p-0 runs with a lag of 5, but its positions do not move; it is restarted: read its "
+        "log, and check that its executors run",
     ) in running.kubernetes.recorded
     again = seconds_until_another_pod(running, 800)
     assert again is not None

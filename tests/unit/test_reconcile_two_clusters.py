@@ -6,6 +6,7 @@ from typing import Any
 
 from ackwright.errors import AckwrightError
 from ackwright_stream.jobspec import Reason
+from ackwright_stream.reports import Ending
 from unit.fake_kafka import FakeKafka
 from unit.topic_worlds import throttles
 from unit.world import SPEC, World
@@ -107,6 +108,43 @@ def test_the_throttle_of_a_topic_that_is_no_longer_read_ends_on_the_sources_clus
     assert [(t["name"], t["cluster"]) for t in world.resource["status"]["topics"]] == [
         *(("in", "source"), ("out", "sink"), ("ackwright-lanes", "sink"))
     ]
+
+
+def onto_the_sink(edited: dict[str, Any]) -> dict[str, Any]:
+    """The spec of moving() with the moved topic as that of the sink."""
+    kafka = {**edited["sink"]["kafka"], "topic": "in2"}
+    return {**edited, "sink": {"kafka": kafka}, "topics": [*TOPICS, {"name": "in2", "partitions": 2}]}
+
+
+def test_an_edit_that_moves_a_throttled_topic_to_the_other_cluster_waits_for_its_replicas() -> None:
+    world, sink, edited = moving()
+    world.kubernetes.check_ending = Ending(0)
+    world.kubernetes.declare("p", onto_the_sink(edited))
+    world.settle()
+    assert throttles(world) == ["0", "1", "2", "in2"]
+    assert "in2" not in sink.existing
+    assert world.conditions("Stalled", "JobRunning") == ["True/Repairing", "True/Running"]
+    assert "topic in2 cannot move to the other Kafka cluster" in str(world.resource["status"]["conditions"])
+    world.kafka.arrive()
+    world.settle()
+    assert (throttles(world), sink.brokers_settings) == ([], {})
+    assert "edit" not in world.resource["status"]
+    assert world.condition("TopicsReady") == "False/TopicMissing", "records on the other cluster are to be accepted"
+
+
+def test_a_deletion_ends_a_throttle_on_its_cluster_though_an_edit_moves_the_topic() -> None:
+    world, sink, edited = moving()
+    sink.count = 2  # without one of the ids that the source's brokers have
+    world.kubernetes.declare("p", onto_the_sink(edited))
+    world.settle()
+    world.resource["metadata"]["deletionTimestamp"] = world.now().strftime("%Y-%m-%dT%H:%M:%SZ")
+    world.kubernetes.run()
+    world.kafka.arrive()
+    for _ in range(5):
+        if "DeliveryPipeline" in world.kinds():
+            world.reconcile()
+    assert "DeliveryPipeline" not in world.kinds()
+    assert throttles(world) == []
 
 
 def test_a_deletion_ends_the_throttle_of_a_topic_that_is_no_longer_read() -> None:

@@ -59,8 +59,8 @@ def test_an_edit_that_does_not_deliver_is_rolled_back_after_its_time() -> None:
     status = world.resource["status"]
     assert (status["edit"]["state"], status["edit"]["generation"], "previous" in status) == ("RolledBack", 2, False)
     ready = next(c for c in status["conditions"] if c["type"] == "RolledBack")
-    assert ready["message"].startswith("the edit has not delivered within 5m: CAST_INVALID_INPUT")
-    assert ready["message"].endswith("the pipeline runs by generation 1")
+    assert ready["message"].startswith("the edit has not delivered within 5m (spec.rollback.after): CAST_INVALID_INPUT")
+    assert ready["message"].endswith("the pipeline runs by generation 1 until the spec changes again")
 
 
 def test_it_stays_rolled_back_through_restarts_of_the_operator_until_the_next_edit() -> None:

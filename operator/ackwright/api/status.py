@@ -90,6 +90,9 @@ class EditStatus(Model):
     since: Annotated[Time, About("Since when it has been in this state.")]
 
 
+LONGEST_ACTION = 512  # characters
+
+
 class Intent(Model):
     """The steps that the operator was about to take when it last wrote the status.
 
@@ -97,7 +100,7 @@ class Intent(Model):
     """
 
     actions: Annotated[
-        Annotated[tuple[Annotated[str, Field(max_length=512)], ...], Field(max_length=64)],
+        Annotated[tuple[Annotated[str, Field(max_length=LONGEST_ACTION)], ...], Field(max_length=64)],
         About("The intended writes."),
     ]
     since: Annotated[Time, About("When they were decided.")]

@@ -180,9 +180,8 @@ class Kafka:
 
         acls: whether the brokers' authoriser decides by ACLs.
         """
-        principal = permissions.principal_of(self._settings)
         return permissions.answers(
-            self._admin, self.translate, self._timeout, principal, topics=topics, groups=groups, acls=acls
+            self._admin, self._settings, self.translate, self._timeout, topics=topics, groups=groups, acls=acls
         )
 
     def features(self) -> dict[str, int]:

@@ -19,6 +19,7 @@ from ackwright.errors import AckwrightError
 from ackwright.planning.acls import Kind, Operation, Resource
 from ackwright.planning.permissions import CLUSTER, Answers, Binding
 from ackwright_stream.admin_client import AdminClient
+from ackwright_stream.jobspec import Reason
 
 Translate = Callable[[KafkaError, str], AckwrightError]
 
@@ -28,8 +29,6 @@ _KINDS = {
     ResourceType.GROUP: Kind.GROUP,
     ResourceType.TRANSACTIONAL_ID: Kind.TRANSACTIONAL_ID,
 }
-_REFUSED = frozenset({KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED})
-_ABSENT = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.GROUP_ID_NOT_FOUND})
 _EVERY_ACL = AclBindingFilter(
     ResourceType.ANY, None, ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY
 )
@@ -37,18 +36,19 @@ _EVERY_ACL = AclBindingFilter(
 
 def answers(
     admin: AdminClient,
+    settings: Mapping[str, Any],
     translate: Translate,
     timeout: float,
-    principal: str,
     *,
     topics: Iterable[str],
     groups: Iterable[str],
     acls: bool,
 ) -> Answers:
-    """What the principal may do with the cluster, the topics and the groups.
+    """What the connection's principal may do with the cluster, the topics and the groups.
 
     About those that do not exist brokers may report nothing.
 
+    settings: librdkafka's, of the same connection.
     acls: whether the brokers' authoriser decides by ACLs; these are listed if the principal may list them. timeout:
     seconds, of each call. Raises AckwrightError.
     """
@@ -60,9 +60,9 @@ def answers(
         try:
             operations = future.result(timeout + 5).authorized_operations
         except KafkaException as e:
-            if e.args[0].code() in _REFUSED:
+            if e.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
                 refused.add(resource)
-            elif e.args[0].code() not in _ABSENT:
+            elif e.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
                 raise translate(e.args[0], action) from e
             return
         except TimeoutError as e:
@@ -70,17 +70,37 @@ def answers(
         if operations is None:  # the principal may not describe the cluster
             refused.add(resource)
         else:
-            permitted[resource] = frozenset(Operation[o.name] for o in operations if o.name in Operation.__members__)
+            permitted[resource] = _known(o.name for o in operations)
 
     options: dict[str, Any] = {"include_authorized_operations": True, "request_timeout": timeout}
     collect(CLUSTER, admin.describe_cluster(**options))
     for name in dict.fromkeys(topics):  # one by one, since brokers that refuse one name may refuse the whole request
         collect(Resource(Kind.TOPIC, name), admin.describe_topics(TopicCollection([name]), **options)[name])
     for name in dict.fromkeys(groups):
-        collect(Resource(Kind.GROUP, name), admin.describe_consumer_groups([name], **options)[name])
+        resource = Resource(Kind.GROUP, name)
+        try:
+            operations = _of_group(settings, timeout, name)
+        except AckwrightError as e:
+            if e.reason is not Reason.AUTHORIZATION_FAILED:
+                raise
+            refused.add(resource)
+        else:
+            if operations is not None:
+                permitted[resource] = _known(operations)
     # A principal without the permission to list ACLs gets an empty list from librdkafka 2.16, and no error.
     listable = acls and Operation.DESCRIBE in permitted.get(CLUSTER, ())
-    return Answers(principal, permitted, frozenset(refused), _bindings(admin, translate, timeout) if listable else None)
+    bindings = _bindings(admin, translate, timeout) if listable else None
+    return Answers(principal_of(settings), permitted, frozenset(refused), bindings)
+
+
+def _of_group(settings: Mapping[str, Any], timeout: float, group: str) -> frozenset[str] | None:
+    from ackwright.clients import group_permissions  # the import takes half a second, and is seldom needed
+
+    return group_permissions.authorized_operations(settings, timeout, group)
+
+
+def _known(names: Iterable[str]) -> frozenset[Operation]:
+    return frozenset(Operation[name] for name in names if name in Operation.__members__)
 
 
 def _bindings(admin: AdminClient, translate: Translate, timeout: float) -> tuple[Binding, ...]:

@@ -96,7 +96,8 @@ def job_running(facts: Facts) -> Finding:
             return Finding(
                 "False",
                 ConditionReason.NO_PROGRESS,
-                f"{driver.name} runs with a lag of {progress.lag}, but its positions do not move",
+                f"{driver.name} runs with a lag of {progress.lag}, but its positions do not move; it is restarted: "
+                "read its log, and check that its executors run",
             )
         return _delivers(facts.workload, progress)
     return _not_running(driver, progress)
@@ -105,11 +106,13 @@ def job_running(facts: Facts) -> Finding:
 def _delivers(workload: Workload, progress: ProgressReport | None) -> Finding:
     standbys = [d for d in workload.drivers if d is not workload.driver]
     if workload.wants_standby and not any(d.ready and not d.deleting for d in standbys):
-        what = f"{standbys[0].name} is not ready" if standbys else "its pod does not exist yet"
+        what = f"{standbys[0].name} is not ready, see its events" if standbys else "its pod does not exist yet"
         return Finding("True", ConditionReason.WITHOUT_STANDBY, f"no driver stands by: {what}")
     if progress and progress.event_log_error:
         why = f"the first attempt failed: {progress.event_log_error}"[:900]
-        message = f"Spark started only without its event log; {why}"
+        message = (
+            f"Spark started only without its event log; {why}; if the log is the cause, correct spec.spark.eventLog"
+        )
         return Finding("True", ConditionReason.WITHOUT_EVENT_LOG, message)
     return Finding("True", ConditionReason.RUNNING, "")
 
@@ -129,7 +132,11 @@ def _draining(driver: DriverPod | None, paused: TopicProblem | None) -> Finding:
 
 def _not_running(driver: DriverPod, progress: ProgressReport | None) -> Finding:
     if driver.unschedulable:
-        return Finding("False", ConditionReason.UNSCHEDULABLE, f"no node fits {driver.name}: {driver.unschedulable}")
+        return Finding(
+            "False",
+            ConditionReason.UNSCHEDULABLE,
+            f"no node fits {driver.name}: {driver.unschedulable}; add nodes, or request less under spec.spark.driver",
+        )
     if driver.waiting in NO_IMAGE:
         return Finding(
             "False",
@@ -156,7 +163,11 @@ def _reported_reason(driver: DriverPod) -> Reason | None:
 def _end_of(driver: DriverPod) -> str:
     """How the driver's container last ended, in a sentence."""
     error = driver.error
-    message = error.message if isinstance(error, Failure) else str(error or "the driver ended without a message")
+    message = (
+        error.message
+        if isinstance(error, Failure)
+        else str(error or "the driver ended without a message; read its log")
+    )
     return f"{message} (exit code {driver.exit_code}, {counted(driver.restarts, 'restart')})"
 
 
@@ -212,7 +223,8 @@ def _stalled(facts: Facts, job: Finding, *, settled: bool) -> Finding:
         return _held(facts.held)
     # How long copying replicas takes depends on their size, so it has no deadline.
     if facts.expired and not settled and facts.topics.reason != ConditionReason.REPAIRING:
-        return Finding("True", ConditionReason.DEADLINE_EXCEEDED, job.message or facts.topics.message)
+        why = job.message or facts.topics.message
+        return Finding("True", ConditionReason.DEADLINE_EXCEEDED, f"not ready in time (ACKWRIGHT_SETTLE): {why}")
     return Finding("False", ConditionReason.PROGRESSING)
 
 

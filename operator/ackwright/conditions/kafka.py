@@ -12,6 +12,7 @@ from ackwright.planning.kafka_work import KafkaWork
 from ackwright.planning.observed import KafkaState
 from ackwright.planning.plan import DeliveryPlan
 from ackwright.reasons import ConditionReason
+from ackwright.wording import named
 
 
 def topics_ready(
@@ -60,8 +61,10 @@ def guarantee_met(plan: DeliveryPlan, kafka: KafkaState | AckwrightError, work: 
         return _error("Unknown", kafka)
     if work.missing is not None:
         return _error("Unknown", work.missing)
-    if work.topics.created or any(t.name not in kafka.topics for t in plan.topics):
-        return Finding("Unknown", ConditionReason.CREATING, "some topics do not exist yet")
+    absent = [t.name for t in plan.topics if t.name not in kafka.topics] or [t.name for t in work.topics.created]
+    if absent:
+        verb = "does" if len(absent) == 1 else "do"
+        return Finding("Unknown", ConditionReason.CREATING, f"{named('topic', absent)} {verb} not exist yet")
     clauses = broken(plan, kafka.topics, kafka.racks)
     if clauses:
         return Finding("False", clauses[0].reason, "; ".join(map(str, clauses)))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from ackwright.api.status import (
+    LONGEST_ACTION,
     Accepted,
     DeliveryStatus,
     DriverStatus,
@@ -49,7 +50,7 @@ class Outcome:
 
 def intent(before: Status, todo: Sequence[Step], now: datetime) -> Intent | None:
     """The steps that are about to be taken, and since when they have been; None without steps."""
-    actions = tuple(str(s)[:512] for s in todo)[:64]
+    actions = tuple(str(s)[:LONGEST_ACTION] for s in todo)[:64]
     if before.intent and before.intent.actions == actions:
         return before.intent
     return Intent(actions=actions, since=format_time(now)) if actions else None

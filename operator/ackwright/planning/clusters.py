@@ -54,6 +54,21 @@ def needed_topics(part: DeliveryPlan) -> tuple[str, ...]:
 
 
 def recorded_on(plan: DeliveryPlan, role: ClusterRole, recorded: RecordedTopics) -> RecordedTopics:
-    """What is recorded of the topics on one cluster of the plan."""
-    throttled = {name: brokers for name, brokers in recorded.throttled.items() if role_of(plan, name, recorded) is role}
+    """What is recorded of the topics on one cluster of the plan. A throttle is on the cluster where it was set."""
+    two = plan.sink_connection is not None
+    clusters = {name: (recorded.clusters.get(name) if two else None) for name in recorded.throttled}
+    throttled = {
+        name: brokers
+        for name, brokers in recorded.throttled.items()
+        if (clusters[name] or role_of(plan, name, recorded)) == role
+    }
     return replace(recorded, throttled=throttled)
+
+
+def throttled_elsewhere(plan: DeliveryPlan, recorded: RecordedTopics) -> tuple[str, ...]:
+    """The throttled topics whose names the plan has on another cluster than the one with the throttle."""
+    return tuple(
+        name
+        for name in recorded.throttled
+        if name in recorded.clusters and role_of(plan, name, recorded) != recorded.clusters[name]
+    )

@@ -201,9 +201,19 @@ def group_of(resource: Resource) -> str:
 
 def topics_of(resource: Resource) -> frozenset[str]:
     """The names of the topics under spec.topics, read without validating the spec."""
+    return frozenset(str(t["name"]) for t in _listed_topics(resource))
+
+
+def unparsed_topics_to_delete(resource: Resource, status: Status) -> frozenset[str]:
+    """As topics_to_delete(), of the last accepted spec, read without validating it."""
+    topics = _listed_topics(_with_accepted_spec(resource, status))
+    return frozenset(str(t["name"]) for t in topics if t.get("deletionPolicy") == "Delete")
+
+
+def _listed_topics(resource: Resource) -> tuple[Mapping[str, Any], ...]:
     topics = resource.get("spec", {}).get("topics", ())
     listed = topics if isinstance(topics, list | tuple) else ()
-    return frozenset(str(t["name"]) for t in listed if isinstance(t, Mapping) and "name" in t)
+    return tuple(t for t in listed if isinstance(t, Mapping) and "name" in t)
 
 
 def group_owner(resource: Resource, others: Iterable[Resource], policy: Policy) -> str | None:

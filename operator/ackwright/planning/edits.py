@@ -25,11 +25,15 @@ from ackwright.api.status import (
     seconds_since,
 )
 from ackwright.planning.changes import Change, changes
+from ackwright.planning.clusters import throttled_elsewhere
 from ackwright.planning.declared import Declaration, accepted_pipeline, parse_resource
 from ackwright.planning.observed import NO_IMAGE, CheckPod, OutOfMemory, Workload
+from ackwright.planning.plan import plan
 from ackwright.planning.policy import Policy
+from ackwright.planning.topic_records import recorded_topics
 from ackwright.reasons import AnyReason, ConditionReason
 from ackwright.settings import OperatorSettings
+from ackwright.wording import named
 from ackwright_stream.reasons import REASONS, Reason
 from ackwright_stream.reports import Failure, ProgressReport, State
 
@@ -120,6 +124,12 @@ def decide(
         return Decision(declared.pipeline, present)
     switch = Decision(declared.pipeline, present, accepted if accepted.delivered else status.previous)
     held = status.edit if status.edit is not None and status.edit.hash == present.hash else None
+    throttled = throttled_elsewhere(plan(declared.pipeline), recorded_topics(status, {}, {}))
+    if throttled:
+        held = _refused_for_throttle(held, present, throttled, now)
+        return Decision(before, accepted, status.previous, held, outdated=frozenset(c.uid for c in observed.checks))
+    if held is not None and held.reason == ConditionReason.REPAIRING:
+        held = None  # the throttle has been removed, so the edit is decided as if it were new
     other_state = _of_new_state(before, declared.pipeline) if accepted.delivered else ()
     if other_state:
         held = _refused_for_state(held, present, other_state, now)
@@ -162,6 +172,22 @@ def _refused_for_state(
     )
 
 
+def _refused_for_throttle(
+    held: EditStatus | None, present: Accepted, topics: Sequence[str], now: datetime
+) -> EditStatus:
+    """An edit that waits, because the operator would look for a throttle on the wrong cluster. held: as before."""
+    is_same = held is not None and held.reason == ConditionReason.REPAIRING
+    return EditStatus(
+        generation=present.generation,
+        hash=present.hash,
+        state=REFUSED,
+        reason=ConditionReason.REPAIRING,
+        message=f"{named('topic', topics)} cannot move to the other Kafka cluster while replicas are copied with a "
+        "throttle; wait until status.topics has no throttledBrokers: then the edit continues",
+        since=held.since if held is not None and is_same else format_time(now),
+    )
+
+
 def _checking(
     waiting: Decision, present: Accepted, observed: Workload, *, settings: OperatorSettings, now: datetime
 ) -> Decision | None:
@@ -190,7 +216,7 @@ def _checking(
     seconds = seconds_since(held.since, now)
     if run.unschedulable and seconds > settings.settle:
         return None  # nothing is known against the edit, and its driver may fit where the old one is now
-    refusal = _refusal(run, late=seconds > settings.settle)
+    refusal = _refusal(run, late=seconds > settings.settle, limit=settings.settle)
     if refusal is not None:
         held = _refused(held, refusal, run, now)
         return replace(waiting, held=held, check=None if run.ended else waiting.check, outdated=others)
@@ -204,21 +230,26 @@ def _is_final(held: EditStatus) -> bool:
     return any(REASONS[reason].permanent for reason in Reason if reason == held.reason)
 
 
-def _refusal(run: CheckPod, *, late: bool) -> _Refusal | None:
+def _refusal(run: CheckPod, *, late: bool, limit: float) -> _Refusal | None:
     """Why a check that has not passed speaks against the edit; None: it does not, or not yet.
 
-    late: whether the check has had all its time.
+    late: whether the check has had all its time; limit: seconds, that time.
     """
     if isinstance(run.error, Failure):
         return _Refusal(run.error.reason, run.error.message)
     if isinstance(run.error, OutOfMemory):
         return _Refusal(ConditionReason.CRASHED, str(run.error))
     if run.waiting in NO_IMAGE:
-        return _Refusal(ConditionReason.IMAGE_UNAVAILABLE, f"{run.waiting}: {run.waiting_message}"[:1000])
+        return _Refusal(
+            ConditionReason.IMAGE_UNAVAILABLE, f"spec.spark.image: {run.waiting}: {run.waiting_message}"[:1000]
+        )
     if run.out_of_time or (late and run.exit_code is None):
-        return _Refusal(ConditionReason.DEADLINE_EXCEEDED, "the check of the edit has not ended in time")
+        return _Refusal(
+            ConditionReason.DEADLINE_EXCEEDED,
+            f"the check has not ended within {limit:.0f} s; read the pod's log and its events",
+        )
     if run.ended and run.exit_code:
-        why = str(run.error or "it left no message")
+        why = str(run.error or "the check left no message; read the pod's log")
         return _Refusal(ConditionReason.CRASHED, f"{why} (exit code {run.exit_code})")
     return None
 
@@ -275,7 +306,10 @@ def _rollback(
     )
     reason = job.reason if job else ConditionReason.DEADLINE_EXCEEDED.value
     why = f": {job.message}" if job and job.message else ""
-    message = f"the edit has not delivered within {limit.after}{why}; the pipeline runs by generation {back.generation}"
+    message = (
+        f"the edit has not delivered within {limit.after} (spec.rollback.after){why}; the pipeline runs by generation "
+        f"{back.generation} until the spec changes again"
+    )
     held = EditStatus(
         generation=accepted.generation,
         hash=accepted.hash,

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ackwright.api.status import Status, TopicStatus
+from ackwright.api.status import LONGEST_ACTION, Status, TopicStatus
 from ackwright.planning.comparison import ObservedTopic
 from ackwright.planning.declared import accepted_losses
 from ackwright.planning.durability import INTERNAL
 from ackwright.planning.observed import KafkaState
-from ackwright.planning.topic_steps import Reassign, TopicStep, Unthrottle
+from ackwright.planning.topic_steps import Reassign, TopicStep, Unthrottle, topics_in_creations
 
 
 @dataclass(frozen=True)
@@ -22,6 +22,15 @@ class RecordedTopics:
     clusters: Mapping[str, str] = field(default_factory=dict)  # source or sink, of a pipeline with two clusters
     accepted_losses: Mapping[str, str] = field(default_factory=dict)  # ids of deleted topics whose loss is accepted
     conflicts: Mapping[str, str] = field(default_factory=dict)  # older pipelines that declare the topic differently
+    creations: frozenset[str] = frozenset()  # topics whose creation was intended, and perhaps done
+
+    def is_own(self, name: str, topic_id: str) -> bool:
+        """Whether the topic of this name and id is the one that the pipeline had.
+
+        The status of a reconcile that creates a topic does not have its id yet. That the operator was about to create
+        it, and had never recorded one of that name, then says the same.
+        """
+        return self.ids[name] == topic_id if name in self.ids else name in self.creations
 
     def is_replaced(self, name: str, observed: Mapping[str, ObservedTopic]) -> bool:
         """Whether the topic was deleted and created again, and that loss is not accepted."""
@@ -46,6 +55,7 @@ def recorded_topics(status: Status, annotations: Mapping[str, str], conflicts: M
         clusters={t.name: t.cluster for t in status.topics if t.cluster is not None},
         accepted_losses=accepted_losses(annotations),
         conflicts=conflicts,
+        creations=topics_in_creations(status.intent.actions, LONGEST_ACTION) if status.intent else frozenset(),
     )
 
 

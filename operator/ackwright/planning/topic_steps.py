@@ -5,7 +5,8 @@ Pure: topic_work chooses steps, apply takes them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from ackwright.planning.replicas import Racks, Reassignment
@@ -145,6 +146,22 @@ class TopicWork:
     def created(self) -> tuple[TopicPlan, ...]:
         """The topics that the steps create."""
         return created_topics(self.steps)
+
+
+_CREATION = re.compile("create topics? (.+)")  # CreateTopics as text
+
+
+def topics_in_creations(actions: Iterable[str], limit: int) -> frozenset[str]:
+    """The topics of the steps CreateTopics among these actions, which are steps as text.
+
+    limit: characters that an action was cut to. The last name of one that is as long may be cut, and is left out.
+    """
+    names: set[str] = set()
+    for action in actions:
+        if creation := _CREATION.fullmatch(action):
+            listed = creation[1].split(", ")
+            names.update(listed[:-1] if len(action) >= limit else listed)
+    return frozenset(names)
 
 
 def created_topics(steps: tuple[TopicStep, ...]) -> tuple[TopicPlan, ...]:

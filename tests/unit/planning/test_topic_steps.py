@@ -25,6 +25,7 @@ from ackwright.planning.topic_steps import (
     TopicProblem,
     TopicWork,
     Unthrottle,
+    topics_in_creations,
 )
 from ackwright.planning.topic_work import combined_work, needs_moves, topic_work
 from ackwright.planning.topics import MIN_INSYNC, UNCLEAN, TopicPlan
@@ -421,3 +422,14 @@ def test_the_message_on_moves_counts_their_partitions() -> None:
     assert topic_work(topic_plan(partitions=3), state, brokers).waiting == (
         "topic t: replicas of 2 of 3 partitions are being moved",
     )
+
+
+def test_the_topics_of_a_creation_are_read_from_its_text() -> None:
+    actions = [str(CreateTopics((topic_plan("a.b-c"),))), str(CreateTopics((topic_plan("d"), topic_plan("e_f"))))]
+    others = [str(AddPartitions("g", 1, 2)), str(Unthrottle("h", (1,)))]
+    assert topics_in_creations([*actions, *others], limit=512) == {"a.b-c", "d", "e_f"}
+
+
+def test_a_name_that_may_be_cut_is_no_topic_of_a_creation() -> None:
+    action = str(CreateTopics((topic_plan("first"), topic_plan("second"))))
+    assert topics_in_creations([action[:-1]], limit=len(action) - 1) == {"first"}
