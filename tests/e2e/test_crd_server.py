@@ -208,6 +208,7 @@ def test_the_status_is_separate_and_printed(api: ApiServer) -> None:
     ]
     status = {
         "conditions": conditions,
+        "observedAt": "2026-01-02T03:04:05Z",
         "topicsReady": "2/2",
         "delivery": {"lag": 41, "batch": 17, "recordsPerSecond": 5.5},
         "driver": {"pod": "shown-driver-0"},
