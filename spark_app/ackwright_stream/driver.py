@@ -75,7 +75,6 @@ class Driver:
                 if self._job.schema_registry:
                     checked.result()  # a schema is registered only for a pipeline that can run
                     self._job = schemas.resolved(spark, self._job, register=True)
-                    self._delivery = delivery.for_job(self._job)
                 output = _output(spark, self._job)
                 start.ended(StartPart.TRANSFORM)
                 cluster, limits = checked.result()

@@ -13,8 +13,7 @@ import time
 import traceback
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -33,7 +32,7 @@ from chaos.stateful_plan import LOSSES, Action, Round, kills_of, plan
 from integration.support.driver_lives import DriverLives
 from integration.support.pipelines import assert_nothing_hangs, create_topics, document, job_of, positions_of, read
 from integration.support.stateful_pipelines import create_decisions
-from waiting import WAIT, wait_until
+from waiting import ANSWER, WAIT, wait_until
 
 PARTITIONS = 3
 FEED = 60  # records for each partition before a kill
@@ -69,8 +68,7 @@ class WindowedCounts(DriverLives):
                 at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(n * SECONDS))
                 value = json.dumps({"id": group_of(p, n)[0], "at": at}).encode()
                 producer.produce(self.source, value, partition=p)
-        if producer.flush(60):
-            raise RuntimeError("not all records were written within 60 s")
+        assert producer.flush(ANSWER) == 0, "not all records were written"
         self.fed += count
 
     def end_span(self, ends: Mapping[int, int]) -> None:
@@ -120,16 +118,16 @@ class StatefulCampaign:
 
     def _act_and_judge(self, directory: Path, round_: Round) -> tuple[Counts, list[str]]:
         dice = random.Random(f"{self._seed}/stateful/{round_.number}")
-        with open_counts(self._kafka.bootstrap_servers, directory) as p:
-            actions = Actions(p, dice)
-            for action in round_.actions:
-                started = time.monotonic()
-                actions.make(action)
-                (self._losses if action in LOSSES else self._kills)[action.value] += kills_of(action) or 1
-                self._tell(f"    {action.value}: {time.monotonic() - started:.1f} s")
-            actions.settle()
-            p.end_span(positions(p))
-            return p.counts, [*problems_of(p.counts), *self._audited(p, round_)]
+        p = new_counts(self._kafka.bootstrap_servers, directory)
+        actions = Actions(p, dice)
+        for action in round_.actions:
+            started = time.monotonic()
+            actions.make(action)
+            (self._losses if action in LOSSES else self._kills)[action.value] += kills_of(action) or 1
+            self._tell(f"    {action.value}: {time.monotonic() - started:.1f} s")
+        actions.settle()
+        p.end_span(positions(p))
+        return p.counts, [*problems_of(p.counts), *self._audited(p, round_)]
 
     def _audited(self, p: WindowedCounts, round_: Round) -> list[str]:
         """What the audit has to say: it does not judge output of a state whose loss was accepted."""
@@ -254,8 +252,7 @@ def problems_of(counts: Counts) -> list[str]:
     return [f"{number} records {what}" for what, number in numbers.items() if number]
 
 
-@contextmanager
-def open_counts(servers: str, directory: Path) -> Iterator[WindowedCounts]:
+def new_counts(servers: str, directory: Path) -> WindowedCounts:
     """A new pipeline with empty topics."""
     name = f"chaos-{uuid.uuid4().hex[:10]}"
     source, sink = f"{name}-in", f"{name}-out"
@@ -281,4 +278,4 @@ def open_counts(servers: str, directory: Path) -> Iterator[WindowedCounts]:
     assert job.state is not None
     state = home / "state"
     job = replace(job, state=replace(job.state, checkpoint=str(state)))
-    yield WindowedCounts(servers, home, job, PARTITIONS, state=state)
+    return WindowedCounts(servers, home, job, PARTITIONS, state=state)

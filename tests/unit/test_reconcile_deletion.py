@@ -9,23 +9,8 @@ import pytest
 from ackwright.errors import AckwrightError
 from ackwright_stream.jobspec import Reason
 from unit.fake_kubernetes import Killed
-from unit.topic_worlds import declared, throttles, to_the_end, weak
+from unit.topic_worlds import declared, delete, is_gone, throttles, to_the_end, weak
 from unit.world import World
-
-
-def delete(world: World) -> World:
-    """A user deletes the pipeline."""
-    moment = world.kubernetes.stored["DeliveryPipeline", "p"]["metadata"]
-    moment["deletionTimestamp"] = world.now().strftime("%Y-%m-%dT%H:%M:%SZ")
-    world.kubernetes.run()
-    return world
-
-
-def is_gone(world: World, reconciles: int = 5) -> bool:
-    for _ in range(reconciles):
-        if ("DeliveryPipeline", "p") in world.kubernetes.stored:
-            world.reconcile()
-    return ("DeliveryPipeline", "p") not in world.kubernetes.stored
 
 
 def test_a_pipeline_that_is_deleted_while_replicas_are_copied_for_it_ends_their_throttle() -> None:

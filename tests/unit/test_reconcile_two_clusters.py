@@ -8,7 +8,7 @@ from ackwright.errors import AckwrightError
 from ackwright_stream.jobspec import Reason
 from ackwright_stream.reports import Ending
 from unit.fake_kafka import FakeKafka
-from unit.topic_worlds import throttles
+from unit.topic_worlds import delete, is_gone, throttles
 from unit.world import SPEC, World
 
 TOPICS = [{"name": "in", "partitions": 2}, {"name": "out", "partitions": 2}]
@@ -75,11 +75,7 @@ def test_a_recreated_source_topic_pauses_the_pipeline() -> None:
 def test_a_deleted_pipeline_deletes_its_topics_on_both_clusters() -> None:
     world, sink = two_clusters(deletionPolicy="Delete")
     world.settle()
-    world.resource["metadata"]["deletionTimestamp"] = world.now().strftime("%Y-%m-%dT%H:%M:%SZ")
-    world.kubernetes.run()
-    for _ in range(5):
-        if "DeliveryPipeline" in world.kinds():
-            world.reconcile()
+    assert is_gone(delete(world))
     assert (set(world.kafka.existing), set(sink.existing)) == (set(), {"ackwright-lanes"})
 
 
@@ -137,13 +133,8 @@ def test_a_deletion_ends_a_throttle_on_its_cluster_though_an_edit_moves_the_topi
     sink.count = 2  # without one of the ids that the source's brokers have
     world.kubernetes.declare("p", onto_the_sink(edited))
     world.settle()
-    world.resource["metadata"]["deletionTimestamp"] = world.now().strftime("%Y-%m-%dT%H:%M:%SZ")
-    world.kubernetes.run()
-    world.kafka.arrive()
-    for _ in range(5):
-        if "DeliveryPipeline" in world.kinds():
-            world.reconcile()
-    assert "DeliveryPipeline" not in world.kinds()
+    delete(world).kafka.arrive()
+    assert is_gone(world)
     assert throttles(world) == []
 
 
@@ -152,11 +143,6 @@ def test_a_deletion_ends_the_throttle_of_a_topic_that_is_no_longer_read() -> Non
     sink.count = 2  # without one of the ids that the source's brokers have
     world.kubernetes.declare("p", edited)
     world.settle()
-    world.resource["metadata"]["deletionTimestamp"] = world.now().strftime("%Y-%m-%dT%H:%M:%SZ")
-    world.kubernetes.run()
-    world.kafka.arrive()
-    for _ in range(5):
-        if "DeliveryPipeline" in world.kinds():
-            world.reconcile()
-    assert "DeliveryPipeline" not in world.kinds(), "it does not wait for a broker of the sink that does not exist"
+    delete(world).kafka.arrive()
+    assert is_gone(world), "it does not wait for a broker of the sink that does not exist"
     assert throttles(world) == []

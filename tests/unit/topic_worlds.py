@@ -33,3 +33,19 @@ def throttles(world: World) -> list[str]:
     return brokers + [
         name for name, settings in world.kafka.existing.items() if any("throttled" in s for s in settings)
     ]
+
+
+def delete(world: World) -> World:
+    """A user deletes the pipeline."""
+    moment = world.kubernetes.stored["DeliveryPipeline", "p"]["metadata"]
+    moment["deletionTimestamp"] = world.now().strftime("%Y-%m-%dT%H:%M:%SZ")
+    world.kubernetes.run()
+    return world
+
+
+def is_gone(world: World, reconciles: int = 5) -> bool:
+    """Whether a deleted pipeline is gone after so many reconciles."""
+    for _ in range(reconciles):
+        if ("DeliveryPipeline", "p") in world.kubernetes.stored:
+            world.reconcile()
+    return ("DeliveryPipeline", "p") not in world.kubernetes.stored

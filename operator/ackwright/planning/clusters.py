@@ -55,12 +55,11 @@ def needed_topics(part: DeliveryPlan) -> tuple[str, ...]:
 
 def recorded_on(plan: DeliveryPlan, role: ClusterRole, recorded: RecordedTopics) -> RecordedTopics:
     """What is recorded of the topics on one cluster of the plan. A throttle is on the cluster where it was set."""
-    two = plan.sink_connection is not None
-    clusters = {name: (recorded.clusters.get(name) if two else None) for name in recorded.throttled}
+    with_throttle = recorded.clusters if plan.sink_connection is not None else {}
     throttled = {
         name: brokers
         for name, brokers in recorded.throttled.items()
-        if (clusters[name] or role_of(plan, name, recorded)) == role
+        if with_throttle.get(name, role_of(plan, name, recorded)) == role
     }
     return replace(recorded, throttled=throttled)
 

@@ -6,7 +6,7 @@ status, so an operator that restarts decides the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -24,7 +24,7 @@ from ackwright.api.status import (
     format_time,
     seconds_since,
 )
-from ackwright.planning.changes import Change, changes
+from ackwright.planning.changes import changes
 from ackwright.planning.clusters import throttled_elsewhere
 from ackwright.planning.declared import Declaration, accepted_pipeline, parse_resource
 from ackwright.planning.observed import NO_IMAGE, CheckPod, OutOfMemory, Workload
@@ -124,16 +124,12 @@ def decide(
         return Decision(declared.pipeline, present)
     switch = Decision(declared.pipeline, present, accepted if accepted.delivered else status.previous)
     held = status.edit if status.edit is not None and status.edit.hash == present.hash else None
-    throttled = throttled_elsewhere(plan(declared.pipeline), recorded_topics(status, {}, {}))
-    if throttled:
-        held = _refused_for_throttle(held, present, throttled, now)
+    refusal = _unchecked_refusal(before, status, declared.pipeline)
+    if refusal is not None:
+        held = _refused(present, held, refusal, now)
         return Decision(before, accepted, status.previous, held, outdated=frozenset(c.uid for c in observed.checks))
     if held is not None and held.reason == ConditionReason.REPAIRING:
         held = None  # the throttle has been removed, so the edit is decided as if it were new
-    other_state = _of_new_state(before, declared.pipeline) if accepted.delivered else ()
-    if other_state:
-        held = _refused_for_state(held, present, other_state, now)
-        return Decision(before, accepted, status.previous, held, outdated=frozenset(c.uid for c in observed.checks))
     rolled_back = held is not None and held.state == ROLLED_BACK
     unprotected = held is None and not any(driver.ready for driver in observed.drivers)
     if not rolled_back and (unprotected or not needs_check(before, declared.pipeline)):
@@ -146,45 +142,25 @@ def decide(
     return _checking(waiting, present, observed, settings=settings, now=now) or switch
 
 
-def _of_new_state(before: DeliveryPipeline, after: DeliveryPipeline) -> tuple[Change, ...]:
-    """The changes for which the stored state would be of another query.
-
-    A driver that has decided a batch refuses them.
-    """
-    return tuple(c for c in changes(before, after) if c.change is ChangeClass.NEW_STATE)
-
-
-def _refused_for_state(
-    held: EditStatus | None, present: Accepted, edits: Sequence[Change], now: datetime
-) -> EditStatus:
-    """A refused edit. held: the same one, if it was held before."""
-    since = held.since if held is not None and held.state == REFUSED else format_time(now)
+def _unchecked_refusal(before: DeliveryPipeline, status: Status, after: DeliveryPipeline) -> _Refusal | None:
+    """Why an edit is held that needs no check to be judged; None: it is not. before: the accepted pipeline."""
+    throttled = throttled_elsewhere(plan(after), recorded_topics(status, {}, {}))
+    if throttled:  # the operator would look for the throttle on the wrong cluster
+        return _Refusal(
+            ConditionReason.REPAIRING,
+            f"{named('topic', throttled)} cannot move to the other Kafka cluster while replicas are copied with a "
+            "throttle; wait until status.topics has no throttledBrokers: then the edit continues",
+        )
+    # The stored state would be of another query. A driver that has decided a batch refuses such a change.
+    edits = [edit for edit in changes(before, after) if edit.change is ChangeClass.NEW_STATE]
+    if not edits or status.accepted is None or not status.accepted.delivered:
+        return None
     paths = ", ".join(edit.field for edit in edits)
     why = ", and ".join(dict.fromkeys(edit.why for edit in edits))
-    return EditStatus(
-        generation=present.generation,
-        hash=present.hash,
-        state=REFUSED,
-        reason=Reason.INVALID_TRANSFORM,
-        message=f"{paths} cannot change while the pipeline has state: {why}; restore the earlier spec, and create a "
-        "pipeline with another name",
-        since=since,
-    )
-
-
-def _refused_for_throttle(
-    held: EditStatus | None, present: Accepted, topics: Sequence[str], now: datetime
-) -> EditStatus:
-    """An edit that waits, because the operator would look for a throttle on the wrong cluster. held: as before."""
-    is_same = held is not None and held.reason == ConditionReason.REPAIRING
-    return EditStatus(
-        generation=present.generation,
-        hash=present.hash,
-        state=REFUSED,
-        reason=ConditionReason.REPAIRING,
-        message=f"{named('topic', topics)} cannot move to the other Kafka cluster while replicas are copied with a "
-        "throttle; wait until status.topics has no throttledBrokers: then the edit continues",
-        since=held.since if held is not None and is_same else format_time(now),
+    return _Refusal(
+        Reason.INVALID_TRANSFORM,
+        f"{paths} cannot change while the pipeline has state: {why}; restore the earlier spec, and create a pipeline "
+        "with another name",
     )
 
 
@@ -218,7 +194,7 @@ def _checking(
         return None  # nothing is known against the edit, and its driver may fit where the old one is now
     refusal = _refusal(run, late=seconds > settings.settle, limit=settings.settle)
     if refusal is not None:
-        held = _refused(held, refusal, run, now)
+        held = _refused(present, held, refusal, now, run)
         return replace(waiting, held=held, check=None if run.ended else waiting.check, outdated=others)
     if run.ended:  # evicted, or its node was lost: it reported nothing
         return replace(waiting, held=held, outdated=others | {run.uid})
@@ -254,16 +230,21 @@ def _refusal(run: CheckPod, *, late: bool, limit: float) -> _Refusal | None:
     return None
 
 
-def _refused(held: EditStatus, refusal: _Refusal, run: CheckPod, now: datetime) -> EditStatus:
-    same = (held.state, held.reason, held.check) == (REFUSED, refusal.reason.value, run.uid)
+def _refused(
+    present: Accepted, held: EditStatus | None, refusal: _Refusal, now: datetime, run: CheckPod | None = None
+) -> EditStatus:
+    """The refused edit. held: the same one, if it was held before; run: what has checked it."""
+    check = run.uid if run else None
+    same = held is not None and (held.state, held.reason, held.check) == (REFUSED, refusal.reason.value, check)
+    where = f" (checked in pod {run.name})" if run else ""
     return EditStatus(
-        generation=held.generation,
-        hash=held.hash,
+        generation=present.generation,
+        hash=present.hash,
         state=REFUSED,
         reason=refusal.reason.value,
-        message=f"{refusal.message} (checked in pod {run.name})"[:2048],
-        check=run.uid,
-        since=held.since if same else format_time(now),
+        message=f"{refusal.message}{where}"[:2048],
+        check=check,
+        since=held.since if held is not None and same else format_time(now),
     )
 
 

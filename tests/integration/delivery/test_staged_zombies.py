@@ -13,6 +13,7 @@ import pytest
 
 from ackwright.local.kafka import EmbeddedKafka
 from integration.support import delta_pipelines, files_pipelines, iceberg_pipelines
+from integration.support.pipelines import Verdict
 
 Pipeline = delta_pipelines.Pipeline | iceberg_pipelines.Pipeline | files_pipelines.Pipeline
 PIPELINES: dict[str, Callable[..., Pipeline]] = {
@@ -21,6 +22,16 @@ PIPELINES: dict[str, Callable[..., Pipeline]] = {
     "files": files_pipelines.pipeline,
 }
 EACH, PARTITIONS = delta_pipelines.EACH, delta_pipelines.PARTITIONS
+
+
+def overtaken(p: Pipeline, point: str) -> Verdict:
+    """A driver is suspended at the point, its successor delivers everything and ends, and the driver continues."""
+    p.feed()
+    with p.overtaken(point) as driver:
+        p.feed()
+        p.caught_up(driver)
+        p.drain(driver)
+    return p.verdict()
 
 
 @pytest.mark.parametrize("sink", PIPELINES)
@@ -34,13 +45,7 @@ EACH, PARTITIONS = delta_pipelines.EACH, delta_pipelines.PARTITIONS
 def test_a_driver_that_returns_loses_nothing_at_least_once(
     kafka: EmbeddedKafka, tmp_path: Path, *, sink: str, point: str, duplicated: int
 ) -> None:
-    p = PIPELINES[sink](kafka, tmp_path, "at-least-once")
-    p.feed()
-    with p.overtaken(point) as driver:
-        p.feed()
-        p.caught_up(driver)
-        p.drain(driver)
-    verdict = p.verdict()
+    verdict = overtaken(PIPELINES[sink](kafka, tmp_path, "at-least-once"), point)
     assert (verdict.lost, verdict.unexpected) == (0, 0)
     # A task that continues creates its files of rows without a position, if the sink is files.
     assert verdict.duplicated == duplicated or (sink == "files" and verdict.duplicated <= PARTITIONS * EACH)
@@ -52,12 +57,6 @@ def test_a_driver_that_returns_repeats_nothing_at_most_once(
     kafka: EmbeddedKafka, tmp_path: Path, *, sink: str, point: str
 ) -> None:
     """It may write what it has claimed, once."""
-    p = PIPELINES[sink](kafka, tmp_path, "at-most-once")
-    p.feed()
-    with p.overtaken(point) as driver:
-        p.feed()
-        p.caught_up(driver)
-        p.drain(driver)
-    verdict = p.verdict()
+    verdict = overtaken(PIPELINES[sink](kafka, tmp_path, "at-most-once"), point)
     assert (verdict.duplicated, verdict.unexpected) == (0, 0)
     assert verdict.lost <= PARTITIONS * EACH
