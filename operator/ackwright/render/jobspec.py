@@ -26,6 +26,9 @@ _LOGIN_MODULES = {
     "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
 }
 _PROVIDER = "org.apache.kafka.common.config.provider.DirectoryConfigProvider"
+# A driver that is its own executor expires it after it was suspended for longer than spark.network.timeout (a laptop
+# that sleeps), never registers it again, and ends after sixty failed heartbeats.
+_NO_EXPIRY = {"spark.storage.blockManagerHeartbeatTimeoutMs": "3650d"}
 
 
 def jobspec(
@@ -63,6 +66,7 @@ def jobspec(
         spark={
             **spark,
             "spark.master": with_retries(master, spark["spark.task.maxFailures"]),
+            **(_NO_EXPIRY if is_local(master) else {}),
             **(spark_extra or {}),
         },
         stream_options=values(plan.stream_options),
@@ -78,6 +82,11 @@ def jobspec(
         operation_timeout_ms=plan.operation_timeout_ms,
         restart=plan.restart,
     )
+
+
+def is_local(master: str) -> bool:
+    """Whether the driver is the only executor."""
+    return master == "local" or master.startswith("local[")
 
 
 def threads(master: str) -> int | None:

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import json
 import os
+import time
 import urllib.request
 import uuid
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -332,3 +334,32 @@ def test_a_bounded_run_resumes_where_the_last_one_ended(
             assert final.restarts == 0, final
         assert positions_of(servers, spec.group, source, 2) == {0: until, 1: until}
         assert judge(read(servers, sink), 2, until).exactly_once
+
+
+# ------------------------------------------------ suspended
+
+
+def test_a_driver_delivers_after_it_was_suspended_for_longer_than_its_executors_time_out(
+    kafka: EmbeddedKafka, tmp_path: Path, name: str
+) -> None:
+    """A laptop that sleeps. The driver of a local master is its own executor."""
+    servers, source, sink = kafka.bootstrap_servers, f"{name}-in", f"{name}-out"
+    create_topics(servers, source, sink, partitions=1)
+    described = document(servers, name, "exactly-once", source, sink)
+    described["spec"]["trigger"] = {"interval": "1s"}
+    spec = job_of(described, tmp_path)
+    short = {
+        "spark.network.timeout": "3s",
+        "spark.network.timeoutInterval": "1s",
+        "spark.executor.heartbeatInterval": "1s",
+        "spark.executor.heartbeat.maxFailures": "3",
+    }
+    with running(replace(spec, spark={**spec.spark, **short}), tmp_path) as job:
+        for number in range(15):
+            feed(servers, source, 1, number, 1)
+            job.until_position(1, number + 1)
+            if number < 5:  # it expires only if Spark checks before the executor's next heartbeat
+                job.suspend()
+                time.sleep(4)  # longer than spark.network.timeout
+                job.resume()
+    assert [r.value for r in read(servers, sink)] == [b"0:%d" % number for number in range(15)]

@@ -106,6 +106,12 @@ def test_a_local_master_retries_tasks_too(master: str, attempts: str, expected: 
     assert with_retries(master, attempts) == expected
 
 
+@pytest.mark.parametrize(("master", "local"), [("local[2]", True), ("local", True), ("k8s://https://x", False)])
+def test_a_local_master_never_expires_its_only_executor(master: str, *, local: bool) -> None:
+    spec = rendered("delayed-flights-exactly-once", master=master)
+    assert ("spark.storage.blockManagerHeartbeatTimeoutMs" in spec.spark) == local
+
+
 _MEMORY = st.integers(512, 4096).map("{}m".format)
 
 
