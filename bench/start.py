@@ -70,9 +70,9 @@ def _run_session(settings: Settings) -> list[dict[str, Any]]:
     file.write_text(json.dumps(asdict(settings)))
     with Watch() as watch, log.open("wb") as errors:
         command = [sys.executable, "-m", "bench.session", str(file)]
-        # The consumers of all these queries are in memory at the same time; Spark closes idle ones after a minute.
-        environment = {**spark_environment(os.environ, directory), "SPARK_DRIVER_MEMORY": "6g"}
-        process = watch.start(command, env=environment, stdout=subprocess.PIPE, stderr=errors)
+        process = watch.start(
+            command, env=spark_environment(os.environ, directory), stdout=subprocess.PIPE, stderr=errors
+        )
         output, _ = process.communicate(timeout=_TIMEOUT)
     if process.returncode:
         raise RuntimeError(f"the session ended with exit code {process.returncode}: {log.read_text()[-2000:]}")

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import numpy as np
 import numpy.typing as npt
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import NewTopic
 
 from ackwright.local.wait import wait_for
@@ -27,8 +27,13 @@ def create(bootstrap: str, name: str, partitions: int, config: Mapping[str, str]
     new_topics = [NewTopic(topic, partitions, _REPLICAS, config=dict(config or {}))]
     for own in set(OWN_TOPICS) - set(admin.list_topics(timeout=20).topics):
         new_topics.append(NewTopic(own, 1, _REPLICAS, config={"cleanup.policy": "compact"}))
-    for future in admin.create_topics(new_topics).values():
-        future.result(30)
+    for created, future in admin.create_topics(new_topics).items():
+        try:
+            future.result(30)
+        except KafkaException as error:
+            # A broker may not list yet what the call before created.
+            if created not in OWN_TOPICS or error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise
 
     def in_sync() -> bool:
         metadata = admin.list_topics(topic, timeout=5).topics[topic].partitions

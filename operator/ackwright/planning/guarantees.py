@@ -154,6 +154,11 @@ CONSUMER: Settings = (
         "1",
         "the records of a batch are already in the log; while the broker waits for more, Spark's next request waits",
     ),
+    Setting(
+        "auto.include.jmx.reporter",
+        "false",
+        "each lane has a consumer, and registering its metrics takes half of the CPU time of its creation",
+    ),
 )
 
 PARTITIONER = Setting(
