@@ -20,19 +20,25 @@ def test_proof(): ...
 """
 
 
-@pytest.mark.parametrize("workers", [[], ["-n", "2"]], ids=["one-process", "workers"])
 @pytest.mark.parametrize(
     ("arguments", "reported"),
-    [(["-m", "not slow"], True), (["-m", "not slow", "-k", "proof"], True), ([], False), (["-k", "proof"], False)],
-    ids=["marker", "marker-and-name", "all", "name"],
+    [
+        (["-m", "not slow"], True),
+        (["-m", "not slow", "-k", "proof"], True),
+        (["-m", "not slow", "-n", "2"], True),
+        ([], False),
+        (["-k", "proof"], False),
+        (["-n", "2"], False),
+    ],
+    ids=["marker", "marker-and-name", "marker-workers", "all", "name", "all-workers"],
 )
 def test_a_run_lists_the_slow_tests_that_it_left_out(
-    pytester: pytest.Pytester, workers: list[str], arguments: list[str], reported: bool
+    pytester: pytest.Pytester, arguments: list[str], reported: bool
 ) -> None:
     pytester.makeconftest(CONFTEST.read_text())
     pytester.makeini("[pytest]\nmarkers = slow")
     pytester.makepyfile(test_sample=TESTS)
-    result = pytester.runpytest_subprocess(*workers, *arguments)
+    result = pytester.runpytest_subprocess(*arguments)
     assert result.ret == 0
     lines = [line for line in result.outlines if "::test_campaign" in line or "make test-all" in line]
     if reported:

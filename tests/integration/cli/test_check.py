@@ -104,7 +104,10 @@ def test_suitable_brokers_pass_before_and_after_the_topics_exist(
     assert checks["permissions of the job"]["found"] == "not needed: the brokers have no authoriser"
 
 
-def test_unreachable_brokers_fail_the_check(capsys: pytest.CaptureFixture[str]) -> None:
+def test_unreachable_brokers_fail_the_check(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ackwright.cli.check._TIMEOUT_S", 2.0)
     code, checks = check(capsys, "--bootstrap-servers", f"127.0.0.1:{free_ports(1)[0]}")
     assert code == ExitCode.UNAVAILABLE
     assert [c["verdict"] for c in checks.values()] == ["failed"]

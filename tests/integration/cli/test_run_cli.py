@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from ackwright.local.kafka import EmbeddedKafka
@@ -77,18 +78,17 @@ def test_no_such_topic(kafka: EmbeddedKafka, admin: AdminClient, tmp_path: Path)
 
 
 def test_brokers_out_of_reach(tmp_path: Path) -> None:
-    done = run(write_document(tmp_path, pipeline(f"127.0.0.1:{free_ports(1)[0]}")))
-    assert done.returncode == 4
-    assert done.stderr.startswith("BrokersUnreachable: connecting to 127.0.0.1:")
-    assert done.stderr.endswith("; --embedded starts brokers on this machine\n")
-    assert len(done.stderr.splitlines()) == 1
-    assert done.stdout == ""
-
-
-def test_brokers_out_of_reach_in_json(tmp_path: Path) -> None:
-    done = run(write_document(tmp_path, pipeline(f"127.0.0.1:{free_ports(1)[0]}")), "-o", "json")
-    assert (done.returncode, done.stderr) == (4, "")
-    (event,) = events(done.stdout, "errors")
+    """As text and as JSON, at the same time: each command tries for 15 seconds."""
+    file = write_document(tmp_path, pipeline(f"127.0.0.1:{free_ports(1)[0]}"))
+    with ThreadPoolExecutor() as pool:
+        text, in_json = pool.map(lambda options: run(file, *options), ((), ("-o", "json")))
+    assert text.returncode == 4
+    assert text.stderr.startswith("BrokersUnreachable: connecting to 127.0.0.1:")
+    assert text.stderr.endswith("; --embedded starts brokers on this machine\n")
+    assert len(text.stderr.splitlines()) == 1
+    assert text.stdout == ""
+    assert (in_json.returncode, in_json.stderr) == (4, "")
+    (event,) = events(in_json.stdout, "errors")
     assert [error["reason"] for error in event["errors"]] == ["BrokersUnreachable"]
 
 
