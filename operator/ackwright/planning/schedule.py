@@ -10,6 +10,8 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from cronsim import CronSim, CronSimError
 
+from ackwright.api.spec import DeliveryPipeline
+
 _ANY_YEAR = datetime(2024, 1, 1, tzinfo=UTC)
 # More than clocks are ever changed by: within it, the order of local times is not the order of moments.
 _LARGEST_SHIFT = timedelta(hours=3)
@@ -55,6 +57,12 @@ class Schedule:
         """The next times, in the schedule's time zone: Sun 2026-11-22 03:00 UTC, Mon 2026-11-23 03:00 UTC."""
         zone = ZoneInfo(self.time_zone)
         return ", ".join(f"{t.astimezone(zone):%a %Y-%m-%d %H:%M %Z}" for t in islice(self.after(now), count))
+
+
+def schedule_of(pipeline: DeliveryPipeline) -> Schedule | None:
+    """The schedule of a pipeline; None without one."""
+    trigger = pipeline.spec.trigger
+    return Schedule(trigger.schedule, trigger.time_zone or "UTC") if trigger.schedule is not None else None
 
 
 def problem_of_expression(expression: str) -> str | None:
