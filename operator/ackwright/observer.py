@@ -23,6 +23,7 @@ from ackwright.planning.observation import Observation
 from ackwright.planning.observed import DriverPod, KafkaState, Workload
 from ackwright.planning.plan import DeliveryPlan, plan
 from ackwright.planning.policy import policy
+from ackwright.planning.scheduled_runs import with_scheduled_run
 from ackwright.planning.suitability import unsuitable
 from ackwright.planning.topic_records import RecordedTopics, recorded_topics
 from ackwright.reasons import ConditionReason
@@ -58,10 +59,15 @@ def _with_role(driver: DriverPod, progress: ProgressReport | None) -> DriverPod:
     )
 
 
-def _with_finished(observed: Workload, pipeline: DeliveryPipeline, status: Status) -> Workload:
-    """The workload with whether the bounded run of this spec is the recorded one."""
-    bounded = pipeline.spec.trigger.available_now
-    return replace(observed, finished=bounded and is_finished(run_of(pipeline), status.finished_run, observed))
+def _with_run(observed: Workload, pipeline: DeliveryPipeline, status: Status, now: datetime) -> Workload:
+    """The workload with the bounded run that is to be there, and whether it is recorded as completed."""
+    trigger = pipeline.spec.trigger
+    if trigger.schedule is not None:
+        return with_scheduled_run(observed, pipeline, status.schedule, status.finished_run, now)
+    if not trigger.available_now:
+        return observed
+    run = run_of(pipeline)
+    return replace(observed, run=run, finished=is_finished(run, status.finished_run, observed))
 
 
 class Observer:
@@ -117,7 +123,7 @@ class Observer:
             edit=declared.edit,
             decision=decision,
             status=status,
-            workload=_with_finished(cluster.workload, pipeline, status),
+            workload=_with_run(cluster.workload, pipeline, status, self._now()),
             progress=cluster.progress,
             kafka=kafka,
             recorded=recorded,
@@ -136,7 +142,7 @@ class Observer:
             resource,
             status,
             declared,
-            _with_finished(cluster.workload, declared.pipeline, status),
+            _with_run(cluster.workload, declared.pipeline, status, now),
             cluster.progress,
             present=present,
             hash_of=digest,

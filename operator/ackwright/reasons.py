@@ -36,6 +36,7 @@ class ConditionReason(StrEnum):
     RESTARTING = "Restarting"
     SUSPENDED = "Suspended"
     COMPLETED = "Completed"
+    SCHEDULED = "Scheduled"
     NOT_OBSERVED = "NotObserved"  # only of what is shown: the operator writes no condition with it
     NO_LEADER = "NoLeader"
     NOT_ENOUGH_REPLICAS = "NotEnoughReplicas"
@@ -87,6 +88,7 @@ _CONSEQUENCES: Mapping[AnyReason, Consequences] = {
     ConditionReason.RESTARTING: Consequences(expected=True),
     ConditionReason.SUSPENDED: Consequences(expected=True),
     ConditionReason.COMPLETED: Consequences(expected=True),
+    ConditionReason.SCHEDULED: Consequences(expected=True),
     # Clauses of the guarantee.
     ConditionReason.NO_LEADER: Consequences(unavailable=True, severity=1),
     ConditionReason.NOT_ENOUGH_REPLICAS: Consequences(unavailable=True, severity=2),

@@ -8,6 +8,7 @@ module does the reads and writes around them.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -41,6 +42,7 @@ from ackwright.planning.observation import Observation
 from ackwright.planning.observed import KafkaState
 from ackwright.planning.plan import plan
 from ackwright.planning.policy import policy
+from ackwright.planning.scheduled_runs import seconds_until_next_run
 from ackwright.planning.steps import Step, replaces_driver, situation, steps, without_driver_change
 from ackwright.planning.topic_steps import TopicStep, topic_of
 from ackwright.render.check import check_objects
@@ -167,7 +169,14 @@ class Reconciler:
         meta, now = resource["metadata"], self._now()
         work = self._without_refused(observation, observation.kafka_work())
         pipeline = suspended(observation.pipeline) if work.pause else observation.pipeline
-        desired = render(pipeline, observation.plan, meta["uid"], self._settings, observation.credentials)
+        desired = render(
+            pipeline,
+            observation.plan,
+            meta["uid"],
+            self._settings,
+            observation.credentials,
+            run=observation.workload.run,
+        )
         desired = (*desired, *self._check(observation, meta["uid"]))
         has_finalizer = FINALIZER in meta.get("finalizers", ())
         depends_on = situation(observation, work, has_finalizer=has_finalizer, settings=self._settings, now=now)
@@ -328,14 +337,15 @@ class Reconciler:
     ) -> float:
         """Remembers what this reconcile has done. Returns the seconds until the next one."""
         memory.written = resource["metadata"]["resourceVersion"]
+        until_run = seconds_until_next_run(status.schedule, self._now()) or math.inf
         if status.condition_is("Reconciling", "True"):
             moving = any(isinstance(state, KafkaState) and state.moving for state in observation.kafka.values())
             return self._settings.progress_every if moving else _SOON_S
         if todo.idle and not observation.invalid and status.condition_is("Stalled", "False"):
             known = versions(resource, objects, observation.group_owner)
-            until = self._clock() + self._resync()
+            until = self._clock() + min(self._resync(), until_run)
             memory.steady = SteadyState(known, until, observation.pipeline, status)
-        return min(self._seconds_between_requests(), self._resync())
+        return min(self._seconds_between_requests(), self._resync(), until_run)
 
     def _resync(self) -> float:
         """Seconds until a steady pipeline is reconciled as a whole."""

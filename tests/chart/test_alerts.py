@@ -24,7 +24,8 @@ PIPELINE_LABELS = {"namespace": "ops", "name": "p"}
 TOPIC_LABELS = {"namespace": "ops", "pipeline": "p", "topic": "in"}
 # The alerts that fire when a state lasts for an hour. Pipelines without a status have no metrics.
 FIRING: Mapping[str, set[str]] = {
-    **{name: set() for name in ("delivering", "suspended", "completed", "edited", "deleted", "new", "without-status")},
+    **{name: set() for name in ("delivering", "suspended", "completed", "scheduled", "edited", "deleted", "new")},
+    "without-status": set(),
     "starting": {"AckwrightNotReady"},
     "draining": {"AckwrightNotReady"},
     "invalid": {"AckwrightNotReady", "AckwrightStalled"},
@@ -199,6 +200,8 @@ NOT_FIRING = [
         "completed, then a broker lost",
         [with_condition("completed", "Ready", "False", "Completed")] * 60,
     ),
+    ("AckwrightNotReady", "between two runs", [with_condition("scheduled", "Ready", "False", "TopicsTooWeak")] * 60),
+    ("AckwrightLag", "between two runs", [state("scheduled", lag=250_000)] * 60),
     ("AckwrightLag", "at the limit", [state("delivering", lag=100_000)] * 60),
     ("AckwrightLag", "repeatedly caught up", ([state("delivering", lag=250_000)] * 14 + [HEALTHY]) * 4),
     ("AckwrightLag", "suspended with a lag", [state("suspended", lag=250_000)] * 60),

@@ -470,6 +470,24 @@ WRONG["a time to live of a stream"] = (
     "spec.trigger.ttlSecondsAfterFinished",
     "belongs to a bounded run: a stream does not complete; write availableNow: true, or remove it",
 )
+WRONG |= {
+    "a schedule of a stream": (
+        {"spec.trigger": {"schedule": "0 3 * * *"}},
+        "spec.trigger.schedule",
+        "belongs to bounded runs: a stream always runs; write availableNow: true, or remove it",
+    ),
+    "a time zone without a schedule": (
+        {"spec.trigger": {"availableNow": True, "timeZone": "UTC"}},
+        "spec.trigger.timeZone",
+        "belongs to a schedule; write schedule, or remove it",
+    ),
+    "a rollback of a schedule": (
+        {"spec.trigger": {"availableNow": True, "schedule": "0 3 * * *"}, "spec.rollback": {"after": "5m"}},
+        "spec.rollback",
+        "an edit of a schedule has effect at the next run, and so no time by which it has to deliver; remove rollback, "
+        "or trigger.schedule",
+    ),
+}
 _TEMPLATE = "spec.spark.executor.podTemplate"
 # name: the template, the field that is refused, and the message
 _WRONG_PODS: dict[str, tuple[dict[str, Any], str, str]] = {

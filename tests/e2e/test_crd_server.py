@@ -206,12 +206,19 @@ def test_the_status_is_separate_and_printed(api: ApiServer) -> None:
         }
         for kind, truth in (("Ready", "True"), ("GuaranteeMet", "False"))
     ]
+    runs = ["2026-01-01T03:00:00Z", "2026-01-02T03:00:00Z"]
     status = {
         "conditions": conditions,
         "observedAt": "2026-01-02T03:04:05Z",
         "topicsReady": "2/2",
         "delivery": {"lag": 41, "batch": 17, "recordsPerSecond": 5.5},
         "driver": {"pod": "shown-driver-0"},
+        "schedule": {
+            "schedule": "0 3 * * *",
+            "timeZone": "UTC",
+            "lastScheduleTime": runs[0],
+            "nextScheduleTime": runs[1],
+        },
     }
     code, answer = api.request("PATCH", f"{PIPELINES}/shown/status", {"status": status, "spec": {"suspend": True}})
     assert code == 200, answer
@@ -219,11 +226,12 @@ def test_the_status_is_separate_and_printed(api: ApiServer) -> None:
     assert answer["metadata"]["generation"] == stored["metadata"]["generation"]
     header, line = api.kubectl("get", "dpl", "shown", "-o", "wide").stdout.splitlines()
     columns = ["NAME", "GUARANTEE", "READY", "STATUS", "MET", "LAG", "AGE"]
-    assert header.split() == [*columns, "OBSERVED", "TOPICS", "BATCH", "RECORDS/S", "DRIVER", "WHY"]
+    wide = ["OBSERVED", "TOPICS", "BATCH", "RECORDS/S", "DRIVER", "LAST", "RUN", "NEXT", "RUN", "WHY"]
+    assert header.split() == [*columns, *wide]
     cells = line.split()
     assert cells[:6] == ["shown", "exactly-once", "True", "Because", "False", "41"]
-    assert cells[7].endswith("d")  # the age of observedAt
-    assert cells[8:] == ["2/2", "17", "5.5", "shown-driver-0", "why"]
+    assert all(cell.endswith("d") for cell in (cells[7], cells[12]))  # the ages of observedAt and of the last run
+    assert [*cells[8:12], *cells[13:]] == ["2/2", "17", "5.5", "shown-driver-0", runs[1], "why"]
     assert "shown" in api.kubectl("get", "delivery").stdout
     twice = {"status": {"conditions": [conditions[0], conditions[0]]}}
     assert api.request("PATCH", f"{PIPELINES}/shown/status", twice)[0] == 422

@@ -101,3 +101,20 @@ def test_a_bounded_run_completes_and_its_topics_are_deleted_with_it(installed: I
         p.delete()
         present = AdminClient({"bootstrap.servers": installed.kafka}).list_topics(timeout=10).topics
         assert not {p.source, p.sink} & set(present)
+
+
+def test_a_run_starts_each_minute_and_leaves_after_its_time_to_live(installed: Installation, tmp_path: Path) -> None:
+    trigger = {"availableNow": True, "schedule": "* * * * *", "ttlSecondsAfterFinished": 1}
+    with pipeline(installed, "exactly-once", trigger=trigger) as p:
+        last_run = "0"
+        for n in range(2):
+            p.wait_for("Ready", "True", "Scheduled")
+            p.produce_flights(FLIGHTS, skip=n * FLIGHTS)
+            p.wait_until_delivered()
+            p.wait_for("Ready", "True", "Scheduled")
+            started = p.status()["schedule"]["lastScheduleTime"]
+            assert started > last_run, "another run has delivered"
+            last_run = started
+        p.wait_until_delivered_and_audit(tmp_path)
+        left = ("Job/", "Pod/")
+        wait_until(lambda: not any(c.startswith(left) for c in children(p)), "the Job and its pods are deleted", 300)

@@ -70,7 +70,7 @@ def test_the_run_is_recorded_before_its_job_is_deleted() -> None:
             killed.start_operator()
             killed.settle()
             assert not has_job(killed)
-            assert "apply Job p" not in killed.kubernetes.writes[first:]
+            assert "create Job p" not in killed.kubernetes.writes[first:]
 
 
 @pytest.mark.parametrize("ttl", [None, 2**31 - 1])

@@ -126,6 +126,9 @@ _COLUMNS = [
     _column("Batch", ".status.delivery.batch", "integer", wide=True),
     _column("Records/s", ".status.delivery.recordsPerSecond", "number", wide=True),
     _column("Driver", ".status.driver.pod", wide=True),
+    _column("Last run", ".status.schedule.lastScheduleTime", "date", wide=True),
+    # No date, which kubectl shows as an age: that of a time in the future is <invalid>.
+    _column("Next run", ".status.schedule.nextScheduleTime", wide=True),
     _column("Why", _condition("Ready", "message"), wide=True),
 ]
 

@@ -16,6 +16,7 @@ from ackwright.api.quantities import (
     Duration,
     Line,
     Memory,
+    Pattern,
     Properties,
     Seconds,
     SecretName,
@@ -27,6 +28,22 @@ from ackwright.api.spark_conf import ALLOWED
 from ackwright.api.storage_fields import EventLogDirectory
 
 _CPU_REQUEST = About("The CPU that Kubernetes reserves: 500m, 1. Default: `cores`.")
+
+
+LONGEST_SCHEDULE = 5 * 64 + 4
+_FIELD = "[0-9A-Za-z*/,#-]{1,64}"
+_SCHEDULE = Pattern(
+    f"^{_FIELD}( {_FIELD}){{4}}$",
+    "must be a cron expression of five fields: minute, hour, day of the month, month, day of the week",
+    "write for instance 0 3 * * *, which is 03:00 every day",
+    longest=LONGEST_SCHEDULE,
+)
+_TIME_ZONE = Pattern(
+    "^[A-Za-z][0-9A-Za-z_+/-]{0,63}$",
+    "must be the name of a time zone",
+    "write for instance UTC or Europe/Berlin",
+    longest=64,
+)
 
 
 class Trigger(Model):
@@ -46,10 +63,27 @@ class Trigger(Model):
             "it affects the Job of a completed run only",
         ),
     ] = None
+    schedule: Annotated[
+        Annotated[str, _SCHEDULE] | None,
+        About(
+            "With availableNow: when runs start, as a cron expression of minute, hour, day of the month, month and day "
+            "of the week, such as 0 3 * * *. A time that comes while a run is going is skipped. Default: one run, now.",
+            ChangeClass.LIVE,
+            "it affects the times of later runs only",
+        ),
+    ] = None
+    time_zone: Annotated[
+        Annotated[str, _TIME_ZONE] | None,
+        About(
+            "The time zone of the schedule, such as Europe/Berlin. Default: UTC.",
+            ChangeClass.LIVE,
+            "it affects the times of later runs only",
+        ),
+    ] = None
 
     @classmethod
     def checks(cls) -> tuple[Check[Any], ...]:
-        return (_ONE_TRIGGER, _TTL_OF_BOUNDED_RUN)
+        return (_ONE_TRIGGER, _TTL_OF_BOUNDED_RUN, _SCHEDULE_OF_BOUNDED_RUNS, _TIME_ZONE_OF_SCHEDULE)
 
 
 _ONE_TRIGGER = Check[Trigger](
@@ -66,6 +100,24 @@ _TTL_OF_BOUNDED_RUN = Check[Trigger](
     "write availableNow: true, or remove it",
     cel="!has(self.ttlSecondsAfterFinished) || self.availableNow",
     field="ttlSecondsAfterFinished",
+)
+
+
+_SCHEDULE_OF_BOUNDED_RUNS = Check[Trigger](
+    lambda trigger: trigger.schedule is None or trigger.available_now,
+    "belongs to bounded runs: a stream always runs",
+    "write availableNow: true, or remove it",
+    cel="!has(self.schedule) || self.availableNow",
+    field="schedule",
+)
+
+
+_TIME_ZONE_OF_SCHEDULE = Check[Trigger](
+    lambda trigger: trigger.time_zone is None or trigger.schedule is not None,
+    "belongs to a schedule",
+    "write schedule, or remove it",
+    cel="!has(self.timeZone) || has(self.schedule)",
+    field="timeZone",
 )
 
 

@@ -10,6 +10,7 @@ from pydantic import ConfigDict, Field
 
 from ackwright.api import spec
 from ackwright.api.fields import About, map_by
+from ackwright.api.job_fields import LONGEST_SCHEDULE
 from ackwright_stream.jobspec import Guarantee
 
 Truth = Literal["True", "False", "Unknown"]
@@ -29,6 +30,15 @@ _TIME = "%Y-%m-%dT%H:%M:%SZ"
 def format_time(moment: datetime) -> str:
     """The moment (UTC) as RFC 3339 with whole seconds, as Kubernetes writes times."""
     return moment.strftime(_TIME)
+
+
+def is_time(text: str) -> bool:
+    """Whether the text is a time of format_time()."""
+    try:
+        datetime.strptime(text, _TIME)
+    except ValueError:
+        return False
+    return True
 
 
 def seconds_since(moment: str | None, now: datetime) -> float:
@@ -115,6 +125,20 @@ class FinishedRun(Model):
         About("The hash of what the run depends on; with another one the pipeline runs again."),
     ]
     completed_at: Annotated[Time, About("When it completed.")]
+
+
+class ScheduleStatus(Model):
+    """The runs of trigger.schedule."""
+
+    schedule: Annotated[str, Field(max_length=LONGEST_SCHEDULE), About("The schedule that the times are of.")]
+    time_zone: Annotated[str, Field(max_length=64), About("Its time zone.")]
+    last_schedule_time: Annotated[
+        Time | None, About("When the last run was due that was started; absent before the first.")
+    ] = None
+    next_schedule_time: Annotated[
+        Time | None,
+        About("When the next run is due; in the past while it cannot start. Absent while the pipeline is suspended."),
+    ] = None
 
 
 class DriverStatus(Model):
@@ -300,6 +324,9 @@ class Status(Model):
     finished_run: Annotated[
         FinishedRun | None,
         About("The last bounded run that has completed. Its Job is deleted after trigger.ttlSecondsAfterFinished."),
+    ] = None
+    schedule: Annotated[
+        ScheduleStatus | None, About("The last and the next run of trigger.schedule; absent without a schedule.")
     ] = None
     driver: Annotated[DriverStatus | None, About("The driver as last observed.")] = None
     delivery: Annotated[DeliveryStatus | None, About("The driver's last progress report.")] = None

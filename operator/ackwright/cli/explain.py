@@ -3,12 +3,14 @@ link."""
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import click
 from rich.console import Console
 from rich.text import Text
 
+from ackwright.cli import next_runs
 from ackwright.cli.failures import print_errors, warnings_of
 from ackwright.cli.output import OutputFormat, console, emit, file_option, output_option, settings_table
 from ackwright.planning.chain import chain
@@ -26,11 +28,12 @@ def explain(file: Path, output: OutputFormat) -> None:
     Also prints client settings for the applications that write the source and read the sink.
     """
     _, plan, warnings = load_judged(file)
+    now = datetime.now(UTC)
     if output == "table":
         print_errors(warnings_of(warnings), "warning")
-        _print(plan, console())
+        _print(plan, console(), next_runs.in_words(plan, now))
     else:
-        emit({**described(plan), "warnings": warnings_of(warnings)}, output)
+        emit({**described(plan), **next_runs.as_document(plan, now), "warnings": warnings_of(warnings)}, output)
 
 
 def described(plan: DeliveryPlan) -> dict[str, object]:
@@ -56,12 +59,14 @@ def _clients(settings: ClientSettings) -> dict[str, object]:
     return {"java": values(settings.java), "librdkafka": values(settings.librdkafka)}
 
 
-def _print(plan: DeliveryPlan, out: Console) -> None:
+def _print(plan: DeliveryPlan, out: Console, runs: str | None) -> None:
     links, promise = chain(plan), plan.promise
     weakest = links.weakest
     out.print(Text(f"{plan.namespace}/{plan.name}: {plan.guarantee}", style="bold"))
     position = f"The position moves {promise.position}."
     out.print(Text(f"{position} After a crash {promise.after_a_crash}. The reader has to: {promise.reader}."))
+    if runs:
+        out.print(Text(f"Runs: {runs}."))
     for i, link in enumerate(links.links):
         out.print(Text("" if i == 0 else "  ↓"))
         _link(link, out)

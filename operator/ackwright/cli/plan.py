@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ import click
 
 from ackwright.api.fields import ChangeClass
 from ackwright.api.spec import DeliveryPipeline, parse
+from ackwright.cli import next_runs
 from ackwright.cli.failures import print_errors, warnings_of
 from ackwright.cli.output import (
     OutputFormat,
@@ -54,13 +56,14 @@ def plan(*, file: Path, output: OutputFormat, against: str | None, details: bool
     if against is not None:
         before = _in_cluster(target(), pipeline) if against == "cluster" else load(Path(against))[0]
         return _compare(before, pipeline, output)
+    now = datetime.now(UTC)
     if output == "table":
-        _print_summary(summary(delivery_plan))
+        _print_summary(summary(delivery_plan), next_runs.in_words(delivery_plan, now))
         if details:
             _print_details(delivery_plan, console())
     else:
         shown = {"summary": summary(delivery_plan), "warnings": warnings_of(warnings)}
-        emit({**shown, **described(delivery_plan)}, output)
+        emit({**shown, **described(delivery_plan), **next_runs.as_document(delivery_plan, now)}, output)
     return ExitCode.OK
 
 
@@ -94,7 +97,14 @@ def _compare(before: DeliveryPipeline, after: DeliveryPipeline, output: OutputFo
         click.echo("nothing changes")
     else:
         print_changes(differences, console())
-    if output == "table" and checked:
+    if (
+        output == "table"
+        and change is ChangeClass.RESTART
+        and before.spec.trigger.schedule
+        and after.spec.trigger.schedule
+    ):
+        click.echo("a run of the schedule that is going ends as it is: the edit has effect with the next run")
+    elif output == "table" and checked:
         click.echo("in a cluster the edit is checked in a pod before the driver is drained")
     return ExitCode.INVALID if change is ChangeClass.IMMUTABLE else ExitCode.OK
 
@@ -156,7 +166,8 @@ def sections(delivery_plan: DeliveryPlan) -> tuple[tuple[str, Settings], ...]:
     )
 
 
-def _print_summary(shown: Summary) -> None:
+def _print_summary(shown: Summary, runs: str | None) -> None:
+    """Prints the summary. runs: when the runs of a schedule start; None without one."""
     click.echo(f"{click.style(shown.pipeline, bold=True)}  {shown.flow}")
     costs = [("costs" if i == 0 else "", cost, None) for i, cost in enumerate(shown.costs)]
     caveats = [("not guaranteed" if i == 0 else "", caveat, "yellow") for i, caveat in enumerate(shown.not_guaranteed)]
@@ -165,6 +176,7 @@ def _print_summary(shown: Summary) -> None:
             ("guarantee", shown.guarantee, None),
             ("reader has to", shown.reader, None),
             ("survives", shown.survives, None),
+            *((("runs", runs, None),) if runs else ()),
             *costs,
             ("weakest link", shown.weakest_link, "yellow"),
             *caveats,

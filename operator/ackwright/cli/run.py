@@ -142,6 +142,8 @@ def run(
         )
     if pipeline.spec.suspend:
         click.echo("spec.suspend is for the operator; run ignores it and delivers", err=True)
+    if pipeline.spec.trigger.schedule:
+        click.echo("spec.trigger.schedule is for the operator; run delivers what is there now, once", err=True)
     if dry_run:
         with contextlib.nullcontext() if embedded else _offering_brokers():
             return _dry_run(plan, embedded=embedded, secrets=secrets)

@@ -31,7 +31,7 @@ _COUNTERS = {
     "lateRows": "late",
     "expiredRecords": "expired",
 }
-_WIDE = ("topics", "batch", "restarts", "driver", "node")
+_WIDE = ("topics", "batch", "restarts", "driver", "node", "last run", "next run")
 _NUMBERS = ("lag", "records/s", "batch", "restarts")
 _INTERVAL_S = 2.0  # of --watch
 
@@ -139,6 +139,9 @@ def _wide(resource: Resource) -> Iterator[Text]:
     yield Text(_number(driver.get("restarts")))
     yield Text(driver.get("pod", ""))
     yield Text(driver.get("node", ""))
+    schedule = status_.get("schedule", {})
+    yield Text(schedule.get("lastScheduleTime", ""))
+    yield Text(schedule.get("nextScheduleTime", ""))
 
 
 def show(resource: Resource, out: Console) -> None:
@@ -177,6 +180,11 @@ def _lines(resource: Resource) -> Iterator[RenderableType]:
         for field, meaning in _COUNTERS.items():
             if delivery.get(field):
                 yield Text(f"          {delivery[field]:,} {meaning}", style="yellow")
+    if schedule := status_.get("schedule"):
+        last = schedule.get("lastScheduleTime", "none yet")
+        upcoming = schedule.get("nextScheduleTime", "none: the pipeline is suspended")
+        when = f"{schedule.get('schedule')} ({schedule.get('timeZone')})"
+        yield Text(f"schedule  {when}: last run {last}, next run {upcoming}")
     topics = status_.get("topics")
     if isinstance(topics, list) and topics:
         yield _topics(topics)

@@ -52,6 +52,7 @@ class Facts:
     paused: TopicProblem | None = None  # why the driver drains, or has drained
     held: EditStatus | None = None  # a valid edit by which the pipeline does not run
     waits: bool = False  # for its turn, because other drivers are being replaced
+    next_run: str | None = None  # when the next run of a schedule is due
 
 
 def findings(facts: Facts) -> Mapping[str, Finding]:
@@ -60,6 +61,7 @@ def findings(facts: Facts) -> Mapping[str, Finding]:
     guarantee = _guarantee_met(facts, job)
     ready = _ready(facts, job, guarantee)
     settled = ready.status == "True" or (facts.suspended and job.reason == ConditionReason.SUSPENDED)
+    settled = settled or job.reason == ConditionReason.SCHEDULED
     stalled = _stalled(facts, job, settled=settled)
     schemas = {"SchemasReady": _schemas_ready(facts, job)} if facts.with_schemas else {}
     return {
@@ -77,11 +79,15 @@ def findings(facts: Facts) -> Mapping[str, Finding]:
 def job_running(facts: Facts) -> Finding:
     """Whether the driver delivers. A pod that runs is not enough: its driver has to make progress."""
     driver, progress = facts.workload.driver, facts.progress
-    if facts.workload.complete:
+    if _waits_for_schedule(facts):
+        upcoming = f"the next run is due at {facts.next_run}" if facts.next_run else "no run is due in fifty years"
+        return Finding("False", ConditionReason.SCHEDULED, upcoming)
+    if facts.workload.complete and facts.workload.idle is None:
         return Finding(
             "False", ConditionReason.COMPLETED, "the bounded run has delivered all records that existed when it started"
         )
     if facts.suspended or facts.paused:
+        driver = None if facts.workload.complete else driver  # the pod of a completed run stays
         return _draining(driver, None if facts.suspended else facts.paused)
     if driver is None and any(kind in DRIVERS for kind, _ in facts.workload.children):
         return Finding("False", ConditionReason.STARTING, "Kubernetes has not created the driver's pod yet")
@@ -115,6 +121,14 @@ def _delivers(workload: Workload, progress: ProgressReport | None) -> Finding:
         )
         return Finding("True", ConditionReason.WITHOUT_EVENT_LOG, message)
     return Finding("True", ConditionReason.RUNNING, "")
+
+
+def _waits_for_schedule(facts: Facts) -> bool:
+    """Whether a pipeline with a schedule is between two runs, or before the first, and would start the next one."""
+    workload = facts.workload
+    return (
+        bool(workload.idle) and (workload.complete or not workload.drivers) and not facts.suspended and not facts.paused
+    )
 
 
 def _draining(driver: DriverPod | None, paused: TopicProblem | None) -> Finding:
@@ -275,6 +289,8 @@ def _ready(facts: Facts, job: Finding, guarantee: Finding) -> Finding:
         return Finding("True", ConditionReason.COMPLETED, job.message)
     if facts.paused:
         return Finding("False", facts.paused.reason, str(facts.paused))
+    if job.reason == ConditionReason.SCHEDULED:
+        return guarantee if guarantee.status == "False" else Finding("True", job.reason, job.message)
     for finding in (facts.topics, job, guarantee):
         if finding.status != "True":
             return Finding("False", finding.reason, finding.message)

@@ -28,6 +28,7 @@ from ackwright.planning.edits import delivers
 from ackwright.planning.kafka_work import KafkaWork
 from ackwright.planning.observation import Observation
 from ackwright.planning.observed import DriverPod, Workload
+from ackwright.planning.scheduled_runs import schedule_status
 from ackwright.planning.steps import Step
 from ackwright.reasons import ConditionReason
 from ackwright_stream.jobspec import Reason
@@ -61,6 +62,7 @@ def status(before: Status, observation: Observation, outcome: Outcome, now: date
     work, driver = outcome.kafka, outcome.workload.driver
     clusters = [(part, state) for _, part, state in observation.clusters()]
     conflicts = observation.recorded.conflicts
+    schedule = schedule_status(observation.pipeline, before.schedule, outcome.workload, now)
     edit = [str(change) for change in observation.edit] if outcome.pending else []
     facts = Facts(
         suspended=observation.pipeline.spec.suspend,
@@ -77,6 +79,7 @@ def status(before: Status, observation: Observation, outcome: Outcome, now: date
         expired=observation.expired,
         held=observation.decision.held,
         waits=outcome.waits,
+        next_run=schedule.next_schedule_time if schedule else None,
     )
     aspects = findings(facts)
     return Status(
@@ -94,6 +97,7 @@ def status(before: Status, observation: Observation, outcome: Outcome, now: date
         edit=observation.decision.held,
         intent=outcome.intent,
         finished_run=finished_run(observation.pipeline, before.finished_run, outcome.workload),
+        schedule=schedule,
         driver=_driver(driver, observation.progress, before.driver) if driver else None,
         delivery=figures(before.delivery, observation.progress, now),
     )
@@ -102,7 +106,8 @@ def status(before: Status, observation: Observation, outcome: Outcome, now: date
 def _specs(observation: Observation, outcome: Outcome, job: Finding) -> dict[str, Accepted | None]:
     """The spec in force, and the one before it until that delivers."""
     decision = observation.decision
-    settled = not outcome.pending and (job.status == "True" or job.reason == ConditionReason.COMPLETED)
+    done = job.reason in (ConditionReason.COMPLETED, ConditionReason.SCHEDULED)
+    settled = not outcome.pending and (job.status == "True" or done)
     if decision.accepted.delivered or (settled and delivers(outcome.workload, observation.progress)):
         return {"accepted": decision.accepted.model_copy(update={"delivered": True}), "previous": None}
     return {"accepted": decision.accepted, "previous": decision.previous}

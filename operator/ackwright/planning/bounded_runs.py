@@ -15,7 +15,7 @@ from ackwright.api.status import FinishedRun, seconds_since
 from ackwright.planning.edits import LIVE
 from ackwright.planning.observed import Workload, is_complete
 
-RUN_ANNOTATION = "ackwright.io/run"  # of a Job: the hash of parts_of_run()
+RUN_ANNOTATION = "ackwright.io/run"  # of a Job: the hash of parts_of_run(), or with a schedule when it was due
 _TTL = "ttlSecondsAfterFinished"
 
 

@@ -106,7 +106,9 @@ class Workload:
     drivers: tuple[DriverPod, ...] = ()
     ended: tuple[EndedExecutor, ...] = ()
     checks: tuple[CheckPod, ...] = ()
-    finished: bool = False  # the status records that the declared bounded run has completed; its Job may be deleted
+    run: str | None = None  # the bounded run that is to be there; None: a stream, or a schedule before its first run
+    finished: bool = False  # the status records that this run has completed; its Job may be deleted
+    idle: bool | None = None  # whether a schedule is between two runs, or before the first; None: there is no schedule
 
     @property
     def driver(self) -> DriverPod | None:
@@ -141,7 +143,9 @@ class Workload:
 
     @property
     def complete(self) -> bool:
-        """Whether a bounded run has ended successfully."""
+        """Whether a bounded run has ended successfully. Of a schedule: the run that is to be there now."""
+        if self.idle is not None:
+            return self.idle and self.run is not None
         return self.finished or (self.job is not None and is_complete(self.job))
 
     @property

@@ -44,6 +44,7 @@ from ackwright.planning.guarantees import (
 )
 from ackwright.planning.judgement import judge
 from ackwright.planning.promises import Promise
+from ackwright.planning.schedule import Schedule, schedule_of
 from ackwright.planning.topics import TopicPlan, topic_plans
 from ackwright.sinks.base import DeadLetters, SinkPlan
 from ackwright_stream.jobspec import Guarantee, Restart, Source, StandbyTimes, StateSettings, Transform
@@ -86,6 +87,7 @@ class DeliveryPlan:
     stream_options: Settings  # of Spark's query
     trigger_interval_ms: int | None  # None: a bounded run
     available_now: bool
+    schedule: Schedule | None  # of the runs; None: without one
     standby: StandbyTimes | None  # None: no standby
     checkpoint: str | None  # directory; None: a temporary one, or a volume
     operation_timeout_ms: int
@@ -205,6 +207,11 @@ class DeliveryPlan:
         )
         return (
             trigger,
+            *(
+                (Setting("trigger.schedule", schedule.expression, f"when runs start: {schedule.in_words()}"),)
+                if (schedule := self.schedule)
+                else ()
+            ),
             *(_standby(self.standby) if self.standby else ()),
             *((Setting("checkpoint", self.checkpoint, "spec.checkpoint.uri"),) if self.checkpoint else ()),
             Setting(
@@ -257,6 +264,7 @@ def plan(pipeline: DeliveryPipeline) -> DeliveryPlan:
         stream_options=() if spec.trigger.available_now or stored else STREAM_OPTIONS,
         trigger_interval_ms=_trigger_interval_ms(pipeline),
         available_now=spec.trigger.available_now,
+        schedule=schedule_of(pipeline),
         standby=sink.standby if spec.standby else None,
         checkpoint=uri.removeprefix("file://") if uri else None,
         operation_timeout_ms=OPERATION_TIMEOUT_MS,

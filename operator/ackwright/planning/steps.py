@@ -12,11 +12,11 @@ from datetime import datetime
 from typing import Any
 
 from ackwright.api.status import seconds_since
-from ackwright.planning.bounded_runs import ttl_has_expired
+from ackwright.planning.bounded_runs import run_of_job, ttl_has_expired
 from ackwright.planning.declared import topics_to_delete
 from ackwright.planning.kafka_work import KafkaWork
 from ackwright.planning.observation import Observation
-from ackwright.planning.observed import DriverPod, Object, Workload
+from ackwright.planning.observed import DriverPod, Object, Workload, is_complete
 from ackwright.planning.topic_steps import TopicStep
 from ackwright.settings import OperatorSettings
 from ackwright_stream.jobspec import ExitCode
@@ -111,7 +111,7 @@ def situation(
         retry_now=waits and transient and waited > settings.crash_delay_max,
         finalizer=needs_finalizer if needs_finalizer != has_finalizer else None,
         outdated_checks=observation.decision.outdated,
-        ttl_expired=ttl_has_expired(observation.pipeline, observation.status.finished_run, now),
+        ttl_expired=workload.finished and ttl_has_expired(observation.pipeline, observation.status.finished_run, now),
         edit=observation.decision.held is not None,
     )
 
@@ -170,19 +170,34 @@ def _driver_steps(desired: Object, observed: Workload, situation: Situation) -> 
             if not o["metadata"].get("deletionTimestamp")
         ]
     present = observed.children.get((desired["kind"], name))
-    if observed.finished:  # it does not run again, and its Job stays as it is until its time to live has expired
+    # A completed run does not run again, and its Job stays as it is until its time to live has expired.
+    if observed.finished or observed.idle:
         if present is None or present["metadata"].get("deletionTimestamp") or not situation.ttl_expired:
             return []
         return [_deleted(present, "its time to live has expired")]
     if present is None:
         blocked = observed.drivers or any(kind in DRIVERS for kind, _ in observed.in_the_way)
         return [Apply(desired, "missing")] if situation.may_start and not blocked else []
+    if _is_of_another_run(present, desired, observed):
+        return [] if present["metadata"].get("deletionTimestamp") else [_deleted(present, "another run is due")]
     change = _applied(desired, observed)
-    if change is None:
+    if change is None or (observed.idle is not None and _may_end_first(present, desired, observed)):
         return []
     if desired["kind"] == "Job" and not _only_suspension_differs(present, desired):
         return [_deleted(present, "a Job's pod template is immutable, so the Job is recreated")]
     return [change]
+
+
+def _is_of_another_run(present: Object, desired: Object, observed: Workload) -> bool:
+    """Whether a Job has to be recreated for another run. To change its annotation would call that run complete."""
+    is_another = desired["kind"] == "Job" and run_of_job(present) != run_of_job(desired)
+    return is_another and (observed.idle is not None or is_complete(present))
+
+
+def _may_end_first(present: Object, desired: Object, observed: Workload) -> bool:
+    """Whether a run of a schedule continues as it is: an edit, or another release of the operator, has the next one."""
+    delivers = observed.driver is not None and observed.driver.ready and not observed.driver.deleting
+    return delivers and present["spec"].get("suspend", False) == desired["spec"]["suspend"]
 
 
 def _only_suspension_differs(present: Object, desired: Object) -> bool:

@@ -17,6 +17,7 @@ from ackwright.errors import Violation
 from ackwright.formats import WITH_REGISTRY, can_be_malformed, needs_registry
 from ackwright.planning import state
 from ackwright.planning.pod_validation import POD_VALIDATIONS
+from ackwright.planning.schedule import is_time_zone, problem_of_expression
 from ackwright.planning.topic_validation import TOPIC_VALIDATIONS
 from ackwright.planning.topics import CLEANUP, COMPACT, is_compacted
 from ackwright.sinks.base import Sink, SinkContext
@@ -226,6 +227,23 @@ def _spark_conf(pipeline: DeliveryPipeline) -> Iterator[Broken]:
             yield Broken(violation.field, remedy=violation.remedy)
 
 
+def _schedule(pipeline: DeliveryPipeline) -> Iterator[Broken]:
+    expression = pipeline.spec.trigger.schedule
+    if expression is not None and (problem := problem_of_expression(expression)):
+        yield Broken("spec.trigger.schedule", expression, f": {problem}")
+
+
+def _time_zone(pipeline: DeliveryPipeline) -> Iterator[Broken]:
+    name = pipeline.spec.trigger.time_zone
+    if name is not None and not is_time_zone(name):
+        yield Broken("spec.trigger.timeZone", name)
+
+
+def _rollback_of_schedule(pipeline: DeliveryPipeline) -> Iterator[Broken]:
+    if pipeline.spec.rollback and pipeline.spec.trigger.schedule is not None:
+        yield Broken("spec.rollback")
+
+
 def _standby_of_bounded_run(pipeline: DeliveryPipeline) -> Iterator[Broken]:
     if pipeline.spec.standby and pipeline.spec.trigger.available_now:
         yield Broken("spec.standby")
@@ -267,6 +285,27 @@ _VALIDATIONS: tuple[Validation[DeliveryPipeline], ...] = (
         ("spec.checkpoint",),
         _checkpoints(lambda uri: ":" in uri),
         cel=(Cel(f"{_IS_PATH} || !self.contains(':')", on="spec.checkpoint.uri"),),
+    ),
+    Validation(
+        "must be a cron expression with a time within fifty years",
+        "write for instance 0 3 * * *, which is 03:00 every day",
+        ("spec.trigger.schedule",),
+        _schedule,
+        not_in_cel="CEL does not know calendars",
+    ),
+    Validation(
+        "must be the name of a time zone",
+        "write for instance UTC or Europe/Berlin",
+        ("spec.trigger.timeZone",),
+        _time_zone,
+        not_in_cel="CEL reports an unknown time zone as an error of the rule, without the field",
+    ),
+    Validation(
+        "an edit of a schedule has effect at the next run, and so no time by which it has to deliver",
+        "remove rollback, or trigger.schedule",
+        ("spec.rollback", "spec.trigger"),
+        _rollback_of_schedule,
+        cel=(Cel("!has(self.rollback) || !has(self.trigger.schedule)", on="spec", at=".rollback"),),
     ),
     Validation(
         "a bounded run has no standby",

@@ -42,12 +42,18 @@ ENDING = "/dev/termination-log"
 
 
 def objects(
-    pipeline: DeliveryPipeline, plan: DeliveryPlan, uid: str, settings: OperatorSettings, credentials: str = ""
+    pipeline: DeliveryPipeline,
+    plan: DeliveryPlan,
+    uid: str,
+    settings: OperatorSettings,
+    credentials: str = "",
+    *,
+    run: str | None = None,
 ) -> tuple[Object, ...]:
     """All objects of the pipeline, in the order in which they are created.
 
     uid: the pipeline's. credentials: a digest of its Secrets' versions; another one replaces the driver of an
-    unbounded pipeline, because connected clients do not read their credentials again.
+    unbounded pipeline, because connected clients do not read their credentials again. run: of a Job; None: run_of().
     """
     config = job_config(pipeline, plan, uid, settings)
     return (
@@ -57,7 +63,7 @@ def objects(
         *_checkpoint_claim(pipeline, uid),
         _disruption_budget(pipeline, uid),
         *_driver_disruption_budget(pipeline, uid),
-        _driver(pipeline, uid, settings, config["metadata"]["name"], credentials),
+        _driver(pipeline, uid, settings, config["metadata"]["name"], credentials, run=run or run_of(pipeline)),
     )
 
 
@@ -69,7 +75,7 @@ def credentials_of(children: Mapping[tuple[str, str], Mapping[str, Any]], pipeli
 
 
 def run_of(pipeline: DeliveryPipeline) -> str:
-    """Identifies a bounded run: a pipeline whose completed run has another identity runs again."""
+    """Identifies a bounded run without a schedule: a pipeline whose completed run has another identity runs again."""
     return digest(parts_of_run(pipeline))
 
 
@@ -187,7 +193,9 @@ def _driver_disruption_budget(pipeline: DeliveryPipeline, uid: str) -> Iterator[
         )
 
 
-def _driver(pipeline: DeliveryPipeline, uid: str, settings: OperatorSettings, config: str, credentials: str) -> Object:
+def _driver(
+    pipeline: DeliveryPipeline, uid: str, settings: OperatorSettings, config: str, credentials: str, *, run: str
+) -> Object:
     name = pipeline.metadata.name
     pod = _pod(pipeline, settings, config)
     if pipeline.spec.trigger.available_now:
@@ -207,7 +215,7 @@ def _driver(pipeline: DeliveryPipeline, uid: str, settings: OperatorSettings, co
                 "template": {**pod, "spec": {**pod["spec"], "restartPolicy": "OnFailure"}},
             },
         )
-        job["metadata"]["annotations"][RUN_ANNOTATION] = run_of(pipeline)
+        job["metadata"]["annotations"][RUN_ANNOTATION] = run
         return job
     if credentials:
         pod["metadata"]["annotations"][_CREDENTIALS] = credentials

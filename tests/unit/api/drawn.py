@@ -88,7 +88,10 @@ _SPEC = _fields(
     tolerate=_fields({}, brokerFailures=_rarely(-1, 0, 1, 2)),
     topics=_TOPICS,
     trigger=st.sampled_from(
-        [{}, {"interval": "1s"}, {"availableNow": True}, {"interval": "1s", "availableNow": False}]
+        [
+            *({}, {"interval": "1s"}, {"availableNow": True}, {"interval": "1s", "availableNow": False}),
+            {"availableNow": True, "schedule": "0 3 * * *"},
+        ]
     ),
     checkpoint=st.sampled_from(
         [{"volume": {"size": "1Gi"}}, {"uri": "file:///x"}, {"uri": "/x"}] * 3 + [{}, {"uri": "s3a://x"}, {"uri": "x"}]

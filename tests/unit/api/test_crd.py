@@ -199,6 +199,8 @@ def test_columns_show_existing_fields() -> None:
         "Batch",
         "Records/s",
         "Driver",
+        "Last run",
+        "Next run",
         "Why",
     ]
     for column in columns:
@@ -208,7 +210,7 @@ def test_columns_show_existing_fields() -> None:
         )
         expected = (
             "string"
-            if named
+            if named or path == "status.schedule.nextScheduleTime"
             else _column_type(ALL[path])
             if path in ALL
             else {"metadata.creationTimestamp": "date"}[path]

@@ -57,6 +57,38 @@ def test_a_file_is_also_taken_from_standard_input(
     assert capsys.readouterr().out == expected
 
 
+@pytest.mark.parametrize("command", ["plan", "explain"])
+def test_the_next_runs_of_a_schedule(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    document = yaml.safe_load(Path(EXACTLY_ONCE).read_text())
+    trigger = {"availableNow": True, "schedule": "0 3 * * *", "timeZone": "Asia/Kolkata"}
+    document["spec"]["trigger"] = trigger
+    file = tmp_path / "scheduled.yaml"
+    file.write_text(yaml.safe_dump(document))
+    assert main.invoke([command, "-f", str(file), "-o", "json"]) == ExitCode.OK
+    runs = json.loads(capsys.readouterr().out)["nextRuns"]
+    assert [time[10:] for time in runs] == ["T21:30:00Z"] * 3
+    assert runs == sorted(set(runs))
+    assert main.invoke([command, "-f", str(file)]) == ExitCode.OK
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "At 03:00 every day (Asia/Kolkata): next " in shown
+    assert shown.count(" 03:00 IST") == 3
+    assert main.invoke([command, "-f", EXACTLY_ONCE, "-o", "json"]) == ExitCode.OK
+    assert "nextRuns" not in json.loads(capsys.readouterr().out)
+
+
+def test_an_edit_of_a_scheduled_pipeline_has_effect_with_the_next_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    document = yaml.safe_load(Path(EXACTLY_ONCE).read_text())
+    document["spec"]["trigger"] = {"availableNow": True, "schedule": "0 3 * * *"}
+    before, after = tmp_path / "before.yaml", tmp_path / "after.yaml"
+    before.write_text(yaml.safe_dump(document))
+    document["spec"]["transform"] = {"sql": "SELECT origin AS value FROM source"}
+    after.write_text(yaml.safe_dump(document))
+    assert main.invoke(["plan", "-f", str(after), "--against", str(before)]) == ExitCode.OK
+    assert "has effect with the next run" in capsys.readouterr().out
+
+
 def test_explain_names_the_weakest_link(capsys: pytest.CaptureFixture[str]) -> None:
     assert main.invoke(["explain", "-f", EXACTLY_ONCE, "-o", "json"]) == ExitCode.OK
     explanation = json.loads(capsys.readouterr().out)

@@ -224,6 +224,15 @@ def test_a_standby_is_declared_or_chosen(
     assert [job.standby is not None for job in started] == [standby]
 
 
+def test_a_schedule_is_for_the_operator(
+    tmp_path: Path, started: list[JobSpec], capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = declared(tmp_path, trigger={"availableNow": True, "schedule": "0 3 * * *"})
+    assert main.invoke(["run", "-f", file]) == ExitCode.OK
+    assert "trigger.schedule is for the operator; run delivers what is there now, once" in capsys.readouterr().err
+    assert [job.available_now for job in started] == [True]
+
+
 def test_a_bounded_run_with_a_standby_is_refused(
     tmp_path: Path, started: list[JobSpec], capsys: pytest.CaptureFixture[str]
 ) -> None:

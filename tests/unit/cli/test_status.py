@@ -78,6 +78,21 @@ def test_wide(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
     assert row.split()[-5:] == ["2/2", "7", "2", "flights-driver-0", "node-3"]
 
 
+def test_the_runs_of_a_schedule(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
+    runs = {"lastScheduleTime": "2026-11-21T03:00:00Z", "nextScheduleTime": "2026-11-22T03:00:00Z"}
+    of = {"schedule": "0 3 * * *", "timeZone": "UTC"}
+    cluster.resources[0]["status"]["schedule"] = {**of, **runs}
+    assert main.invoke(["status", "-o", "wide"]) == ExitCode.OK
+    _, row = capsys.readouterr().out.splitlines()
+    assert row.split()[-2:] == list(runs.values())
+    assert main.invoke(["status", "flights"]) == ExitCode.OK
+    shown = "schedule  0 3 * * * (UTC): last run 2026-11-21T03:00:00Z, next run 2026-11-22T03:00:00Z"
+    assert shown in capsys.readouterr().out
+    cluster.resources[0]["status"]["schedule"] = of
+    assert main.invoke(["status", "flights"]) == ExitCode.OK
+    assert "last run none yet, next run none: the pipeline is suspended" in capsys.readouterr().out
+
+
 def test_one_pipeline(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
     assert main.invoke(["status", "orders", "-n", "billing"]) == ExitCode.FAILED
     assert "TopicMissing: the reason in words" in capsys.readouterr().out

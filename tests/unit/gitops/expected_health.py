@@ -9,6 +9,7 @@ STATES = states()
 EXPECTED = {
     "delivering": ("Healthy", "Current"),
     "completed": ("Healthy", "Current"),
+    "scheduled": ("Healthy", "Current"),
     "new": ("Progressing", "InProgress"),
     "starting": ("Progressing", "InProgress"),
     "draining": ("Progressing", "InProgress"),

@@ -12,6 +12,7 @@ from typing import Any
 
 import yaml
 
+from ackwright.api.status import format_time
 from unit.world import SPEC, World
 
 Object = dict[str, Any]
@@ -34,6 +35,7 @@ def states() -> dict[str, Object]:
         "suspended-guarantee-not-met": _lagging(suspend=True),
         "stalled": _without_an_image(),
         "completed": _completed(),
+        "scheduled": _scheduled(),
     }
     resources = {name: copy.deepcopy(world.resource) for name, world in worlds.items()}
     resources["new"]["status"] = {"observedGeneration": -1}  # the default in the CRD
@@ -94,6 +96,15 @@ def _completed() -> World:
     world = World(SPEC | _BOUNDED).settle()
     job = next(o for (kind, _), o in world.kubernetes.stored.items() if kind == "Job")
     job["status"] = {"conditions": [{"type": "Complete", "status": "True"}]}
+    return world.settle()
+
+
+def _scheduled() -> World:
+    """After the run of 13:00."""
+    world = World(SPEC | {"trigger": {"availableNow": True, "schedule": "0 * * * *"}}).settle()
+    world.seconds = 3600
+    world.settle().kubernetes.complete("p", format_time(world.now()))
+    world.progress = None
     return world.settle()
 
 

@@ -116,6 +116,14 @@ def test_topics_are_accepted_if_and_only_if_the_durability_inequalities_hold(
         ({"checkpoint": {"uri": "s3a://bucket/x"}}, "remote storage are not built yet"),
         ({"checkpoint": {"uri": "here"}}, "must be an absolute path"),
         ({"standby": True, "trigger": {"availableNow": True}}, "a bounded run has no standby"),
+        (
+            {"trigger": {"availableNow": True, "schedule": "61 3 * * *"}},
+            "'61 3 * * *': must be a cron expression with a time within fifty years: bad minute",
+        ),
+        (
+            {"trigger": {"availableNow": True, "schedule": "0 3 * * *", "timeZone": "Europe/Atlantis"}},
+            "spec.trigger.timeZone = 'Europe/Atlantis': must be the name of a time zone",
+        ),
         ({"standby": True, "checkpoint": {"volume": {"size": "1Gi"}}}, "only one node at a time can mount"),
         ({"spark": {"conf": {"spark.executor.memory": "1g"}}}, "use spec.spark.executor.memory"),
         ({"spark": {"conf": {"spark.jars": "secret.jar"}}}, "spec.spark.conf['spark.jars']"),

@@ -347,7 +347,15 @@ def test_every_printed_section_is_used() -> None:
         # Typed values whose printed form is in `data`, `commit`, `sourceOptions` or `batches`.
         shown_elsewhere = {
             *("guarantee", "group", "source", "transform", "state", "sink", "slots", "schemaRegistry"),
-            *("triggerIntervalMs", "availableNow", "standby", "checkpoint", "operationTimeoutMs", "restart"),
+            *(
+                "triggerIntervalMs",
+                "availableNow",
+                "schedule",
+                "standby",
+                "checkpoint",
+                "operationTimeoutMs",
+                "restart",
+            ),
         }
         assert document.keys() == read | compared_apart | shown_elsewhere | FOR_OTHERS
 
