@@ -54,6 +54,7 @@ def jobspec(
         transform=plan.transform,
         sink=_sink(plan, secrets),
         slots=threads(master) or plan.slots,
+        autoscaling=None if is_local(master) else plan.autoscaling,
         state=replace(plan.state, checkpoint=checkpoint or "") if plan.state else None,
         producer=values(plan.producer),
         positions_consumer=values(plan.positions_consumer),
@@ -78,6 +79,11 @@ def jobspec(
         operation_timeout_ms=plan.operation_timeout_ms,
         restart=plan.restart,
     )
+
+
+def is_local(master: str) -> bool:
+    """Whether the driver runs the tasks itself."""
+    return re.match(r"local(\[|$)", master) is not None
 
 
 def threads(master: str) -> int | None:
