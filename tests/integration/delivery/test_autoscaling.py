@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
 from ackwright.local.kafka import EmbeddedKafka
 from ackwright_stream.jobspec import KafkaSink
 from integration.support.driver_lives import DriverLives
@@ -90,8 +92,10 @@ def test_executors_come_with_a_lag_and_go_after_it(kafka: EmbeddedKafka, tmp_pat
         p.assert_exactly_once()
 
 
-def test_a_driver_killed_at_a_change_of_its_executors_exactly_once(kafka: EmbeddedKafka, tmp_path: Path) -> None:
-    point = "executors-before"
+@pytest.mark.parametrize("point", ["executors-before", "executors-after"])
+def test_a_driver_killed_at_a_change_of_its_executors_exactly_once(
+    kafka: EmbeddedKafka, tmp_path: Path, point: str
+) -> None:
     with pipeline(kafka, tmp_path) as p:
         with p.life() as job:  # it begins with all executors, and releases some between its first batches
             hit = job.arm(point, "kill")
