@@ -32,6 +32,7 @@ class ConditionReason(StrEnum):
     STANDBY = "StandingBy"
     WITHOUT_STANDBY = "WithoutStandby"
     WITHOUT_EVENT_LOG = "WithoutEventLog"
+    EXECUTORS_MISSING = "ExecutorsMissing"
     DRAINING = "Draining"
     RESTARTING = "Restarting"
     SUSPENDED = "Suspended"

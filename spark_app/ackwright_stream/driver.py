@@ -22,6 +22,7 @@ from ackwright_stream.backoff import Backoff
 from ackwright_stream.cluster import Cluster
 from ackwright_stream.delivery.batch_size import BatchSize
 from ackwright_stream.errors import JobError
+from ackwright_stream.executors import Executors
 from ackwright_stream.failures import cause
 from ackwright_stream.jobspec import JobSpec, Reason
 from ackwright_stream.progress import Progress
@@ -53,6 +54,7 @@ class Driver:
         self._number: int | None = None  # once it has owned the pipeline
         self._size: BatchSize | None = None  # of the batches, once it has owned the pipeline
         self._root_cause: JobError | None = None  # of the failures in a row
+        self._executors: Executors | None = None  # with autoscaling, once Spark has started
 
     def run(self) -> None:
         """Returns when drained or, for a bounded run, complete.
@@ -68,6 +70,8 @@ class Driver:
             log.info("Spark %s is up after %.1f s", spark.version, time.monotonic() - started)
             start.ended(StartPart.JVM, time.monotonic() - (time.time() - spark.sparkContext.startTime / 1000))
             start.ended(StartPart.SPARK)
+            if self._job.autoscaling:
+                self._executors = Executors(spark, self._job.autoscaling, self._progress)
             threading.Thread(target=self._follow_memory, args=(spark,), name="memory", daemon=True).start()
             try:
                 if self._delivery.uses_workers(registry.for_driver(self._job, None)):
@@ -181,7 +185,16 @@ class Driver:
             None if declared is None or smallest is None else BatchSize.from_limits(declared, smallest, reduced)
         )
         while True:
-            query = Query(spark, self._job, owned, self._progress, self._stop, headers=headers, size=self._size)
+            query = Query(
+                spark,
+                self._job,
+                owned,
+                self._progress,
+                self._stop,
+                headers=headers,
+                size=self._size,
+                executors=self._executors,
+            )
             try:
                 query.run()
             finally:
@@ -236,7 +249,9 @@ class Driver:
         """For the metrics only: a JVM that does not answer any more is noticed by those who need it."""
         with suppress(Exception):
             while True:
-                self._progress.memory = memory.memory_use(spark)
+                use = memory.memory_use(spark)
+                self._progress.memory = use
+                self._progress.count_executors(use.executor_count)
                 if self._stop.wait(_MEMORY_EVERY_S):
                     return
 

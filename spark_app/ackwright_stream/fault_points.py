@@ -18,6 +18,8 @@ A task of a stateful pipeline passes stored (its state and its rows are complete
 all tasks, and nothing is in a transaction), after-init, after-read, after-offsets, mid-produce, before-commit and
 after-commit.
 
+With autoscaling the driver passes executors-before and executors-after, before and after it changes their number.
+
 With a sink whose driver commits, a task passes mid-produce, then staged (its files are there, and in no commit), and
 then letters-written; the driver passes after-read, before-commit, after-commit, and claimed.
 """

@@ -46,6 +46,7 @@ __all__ = [
     "INSTANCE_ID",
     "STATE",
     "VERSION",
+    "Autoscaling",
     "Cluster",
     "DeadLetterTopic",
     "DeltaSink",
@@ -132,6 +133,18 @@ class StateSettings:
 
 
 @dataclass(frozen=True)
+class Autoscaling:
+    """How many executors a driver asks Spark for."""
+
+    min_executors: int  # never fewer
+    max_executors: int
+    cores: int  # of each executor: tasks that it runs at a time
+    drain_target_ms: int  # the time in which a lag is to be delivered
+    window_ms: int  # of one measurement
+    cool_down_ms: int  # after a change, before executors are released
+
+
+@dataclass(frozen=True)
 class StandbyTimes:
     """When a standby driver takes a silent owner for gone."""
 
@@ -168,6 +181,7 @@ class JobSpec:
     transform: Transform
     sink: SinkSpec
     slots: int  # tasks of a batch, at most; each has a separate transaction
+    autoscaling: Autoscaling | None  # slots do not change with it; None: the number of executors is fixed
     state: StateSettings | None  # None: the transform is stateless
 
     # Settings of clients. librdkafka's names:
@@ -279,6 +293,9 @@ def from_json(text: str) -> JobSpec:
                 "restart": Restart(**checked(Restart, data, "restart")),
                 "state": StateSettings(**checked(StateSettings, data, "state")) if data["state"] else None,
                 "standby": StandbyTimes(**checked(StandbyTimes, data, "standby")) if data["standby"] else None,
+                "autoscaling": (
+                    Autoscaling(**checked(Autoscaling, data, "autoscaling")) if data["autoscaling"] else None
+                ),
             }
         )
     except (KeyError, TypeError, AttributeError) as e:

@@ -23,3 +23,8 @@ class MemoryUse:
     heap_bytes: int  # of the driver's JVM, with objects that are no longer in use
     heap_max_bytes: int
     executors: tuple[ExecutorUse, ...]  # those that are active, and the driver
+
+    @property
+    def executor_count(self) -> int:
+        """How many executors are connected to the driver."""
+        return sum(e.name != "driver" for e in self.executors)

@@ -11,6 +11,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, TypedDict, Unpack
 
@@ -41,6 +42,15 @@ class Counts(TypedDict, total=False):
     skipped_lanes: int
 
 
+@dataclass(frozen=True)
+class Load:
+    """What a driver has to deliver."""
+
+    ends: int  # the sum of the ends of the driver's lanes
+    lag: int  # offsets
+    lanes: int
+
+
 class Progress:
     """The current state of the driver, which writes it from its threads, and which any thread may read."""
 
@@ -59,6 +69,9 @@ class Progress:
         self._last_batch_at: float | None = None
         self.event_log_error: str | None = None  # as of ProgressReport
         self.memory: MemoryUse | None = None  # of Spark's JVMs; None: not known
+        self.executors_requested: int | None = None  # with autoscaling
+        self._executors: int | None = None  # that are connected
+        self._missing_since: float | None = None  # since when fewer executors than requested are connected
         self.start = StartTimes(time.monotonic() if launched is None else launched)
         self.address: str | None = None  # host:port at which other drivers reach the server; None: it is not served
         self.member: Callable[[], str | None] = lambda: None  # the id under which this driver owns the pipeline
@@ -86,6 +99,24 @@ class Progress:
         """Sets the ends of the source's partitions."""
         with self._lock:
             self._ends = ends
+
+    def count_executors(self, connected: int) -> None:
+        """Sets how many executors are connected to the driver."""
+        with self._lock:
+            self._executors = connected
+            if connected >= (self.executors_requested or 0):
+                self._missing_since = None
+            elif self._missing_since is None:
+                self._missing_since = time.monotonic()
+
+    def load(self) -> Load | None:
+        """What the driver has to deliver; None as long as the source's ends are not known."""
+        with self._lock:
+            ends = {lane: end for lane, end in self._ends.items() if lane in self._positions}
+            return Load(sum(ends.values()), self._lag(), len(ends)) if ends else None
+
+    def _lag(self) -> int:
+        return sum(max(0, end - self._positions[lane]) for lane, end in self._ends.items() if lane in self._positions)
 
     def lanes(self) -> tuple[Lane, ...]:
         """The driver's lanes."""
@@ -146,9 +177,7 @@ class Progress:
                 batch_seconds=round(self._batch_seconds, 3),
                 last_batch_at=self._last_batch_at,
                 positions=_by_topic(self._positions),
-                lag=sum(
-                    max(0, end - self._positions[lane]) for lane, end in self._ends.items() if lane in self._positions
-                ),
+                lag=self._lag(),
                 records=counts["records"],
                 batches=counts["batches"],
                 restarts=counts["restarts"],
@@ -162,6 +191,11 @@ class Progress:
                 last_error=self._failure,
                 start_seconds={part: round(seconds, 3) for part, seconds in self.start.seconds.items()},
                 event_log_error=self.event_log_error,
+                executors=self._executors,
+                executors_requested=self.executors_requested,
+                executors_missing_s=(
+                    0 if self._missing_since is None else round(time.monotonic() - self._missing_since, 1)
+                ),
                 ends=_by_topic({lane: end for lane, end in self._ends.items() if lane in self._positions}),
             )
 
@@ -228,6 +262,12 @@ class ProgressMetrics(Collector):
         for part, seconds in report.start_seconds.items():
             start.add_metric([*values, part], seconds)
         yield start
+        if report.executors_requested is not None:
+            requested = GaugeMetricFamily(
+                "ackwright_executors_requested", "Executors that the driver asks Spark for (autoscaling)", labels=labels
+            )
+            requested.add_metric(values, float(report.executors_requested))
+            yield requested
         yield from _memory_metrics(self._progress.memory, dict(zip(labels, values, strict=True)))
 
 
@@ -249,7 +289,7 @@ def _memory_metrics(use: MemoryUse | None, labels: Mapping[str, str]) -> Iterato
     for name, text, value in (
         ("jvm_heap_bytes", "Used heap of the driver's JVM", use.heap_bytes),
         ("jvm_heap_max_bytes", "Largest heap of the driver's JVM", use.heap_max_bytes),
-        ("executors", "Executors that are connected to the driver", sum(e.name != "driver" for e in use.executors)),
+        ("executors", "Executors that are connected to the driver", use.executor_count),
     ):
         gauge = GaugeMetricFamily(f"ackwright_{name}", text, labels=list(labels))
         gauge.add_metric(list(labels.values()), float(value))

@@ -22,6 +22,7 @@ from ackwright_stream.delivery import dead_letters
 from ackwright_stream.delivery.batch import Batch, BatchResult, Output
 from ackwright_stream.delivery.batch_size import BatchSize
 from ackwright_stream.errors import JobError
+from ackwright_stream.executors import Executors
 from ackwright_stream.failures import cause
 from ackwright_stream.fault_points import fault_point
 from ackwright_stream.jobspec import JobSpec, Reason
@@ -90,7 +91,9 @@ class Query:
         *,
         headers: bool = True,  # whether the records' headers are read, see transform.needs_headers()
         size: BatchSize | None = None,  # of its batches; None: no limit
+        executors: Executors | None = None,  # None: their number is fixed
     ) -> None:
+        self._executors = executors
         self._headers, self.size = headers, size
         self._limit = size.limit if size else None  # Spark reads it once, when the query starts
         self._spark, self._job, self._owned, self._progress, self._stop = spark, job, owned, progress, stop
@@ -150,6 +153,8 @@ class Query:
 
     def _run_to_its_end(self) -> None:
         lanes = self._owned.lanes
+        if self._executors:
+            self._executors.begin()
         columns = sink_columns(self._spark, self._read(), self._job, lanes.sink)
         with self._checkpoint() as place:
             query = self._start(place, self._delivery.attach(columns, lanes))
@@ -217,10 +222,18 @@ class Query:
                     "have changed, or it has sent no heartbeat for too long; it restarts from the positions",
                 )
             self._count_observed(query)
+            self._scale_while_idle()
             query.awaitTermination(_POLL_S)
         failed = query.exception()
         if failed is not None:
             raise failed
+
+    def _scale_while_idle(self) -> None:
+        if self._executors and self._busy.acquire(blocking=False):
+            try:
+                self._executors.idle()
+            finally:
+                self._busy.release()
 
     def _process(self, rows: DataFrame, number: int, output: Output) -> None:
         with self._busy:
@@ -278,6 +291,8 @@ class Query:
         duration_s = time.monotonic() - started
         self._grow(ranges, duration_s)
         self._progress.batch(number, result.positions, result.records, duration_s)
+        if self._executors and ranges:
+            self._executors.batch_ended(len(batch_tasks), sum(r.until - r.start for r in ranges), duration_s)
         log.debug(
             "batch %d: %d lanes, %s records, %.3f s (%.3f s to find the ranges)",
             number,

@@ -231,6 +231,9 @@ class ProgressReport:
     event_log_error: str | None = (
         None  # of the start with the event log; None: Spark has started with it, or none is declared
     )
+    executors: int | None = None  # that are connected to the driver, as last counted; None: not counted yet
+    executors_requested: int | None = None  # with autoscaling
+    executors_missing_s: float = 0  # for how long fewer than requested have been connected
 
     @property
     def starting(self) -> StartPart | None:
@@ -251,6 +254,7 @@ class ProgressReport:
         # A driver of an earlier release does not report these.
         start_seconds, ends = dict(value.get("startSeconds", {})), dict(value.get("ends", {}))
         error, event_log_error = fields["last_error"], value.get("eventLogError")
+        executors, requested = value.get("executors"), value.get("executorsRequested")
         return cls(
             **{
                 **fields,
@@ -260,6 +264,9 @@ class ProgressReport:
                 "ends": ends,
                 "late_rows": int(value.get("lateRows", 0)),
                 "event_log_error": None if event_log_error is None else str(event_log_error),
+                "executors": None if executors is None else int(executors),
+                "executors_requested": None if requested is None else int(requested),
+                "executors_missing_s": float(value.get("executorsMissingS", 0)),
             }
         )
 
@@ -269,5 +276,13 @@ def _camel(name: str) -> str:
     return first + "".join(word.capitalize() for word in rest)
 
 
-_ADDED = ("start_seconds", "ends", "late_rows", "event_log_error")
+_ADDED = (
+    "start_seconds",
+    "ends",
+    "late_rows",
+    "event_log_error",
+    "executors",
+    "executors_requested",
+    "executors_missing_s",
+)
 _WIRE = {name: _camel(name) for name in ProgressReport.__dataclass_fields__}

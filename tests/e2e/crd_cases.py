@@ -331,6 +331,17 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
         "checkpoints in remote storage are not built yet; write file:///path, or remove it: "
         "a stateless pipeline commits its offsets to Kafka",
     ),
+    "fewer executors at most than at least": (
+        {"spec.spark": {"executor": {"instances": 3, "autoscaling": {"maxInstances": 2}}}},
+        "spec.spark.executor.autoscaling",
+        "autoscaling.maxInstances is below instances, which is the smallest number; raise autoscaling.maxInstances, "
+        "or lower instances",
+    ),
+    "a lag that is delivered at once": (
+        {"spec.spark": {"executor": {"autoscaling": {"maxInstances": 2, "drainTarget": "0s"}}}},
+        "spec.spark.executor.autoscaling.drainTarget",
+        "must be above zero; write for instance 5m",
+    ),
     "standby of a bounded run": (
         {"spec.standby": True, "spec.trigger": {"availableNow": True}},
         "spec.standby",

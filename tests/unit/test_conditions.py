@@ -383,6 +383,20 @@ def test_what_holds_in_every_state(facts_: Facts) -> None:
         assert c.reason.isidentifier()
 
 
+def test_executors_that_the_cluster_does_not_start_are_reported() -> None:
+    def reported(seconds: float) -> Facts:
+        figures = progress(State.RUNNING, executors=2, executors_requested=5, executors_missing_s=seconds)
+        return replace(READY, progress=figures)
+
+    assert summary(reported(299))["JobRunning"] == "True/Running"
+    assert summary(reported(300))["JobRunning"] == "True/ExecutorsMissing"
+    assert summary(reported(300))["Ready"] == "True/Delivering"
+    assert findings(reported(300))["JobRunning"].message == (
+        "the driver has requested 5 executors, and 2 of them run; raise the namespace's ResourceQuota or add nodes, "
+        "or lower spec.spark.executor.autoscaling.maxInstances"
+    )
+
+
 def test_a_driver_without_its_event_log_delivers_and_reports_it() -> None:
     reported = replace(READY, progress=progress(State.RUNNING, event_log_error="no such directory"))
     assert summary(reported)["JobRunning"] == "True/WithoutEventLog"

@@ -165,14 +165,46 @@ class Driver(Model):
     pod_template: Annotated[PodTemplate, About("More fields of the driver's pod.")] = PodTemplate()
 
 
+class Autoscaling(Model):
+    """spec.spark.executor.autoscaling."""
+
+    max_instances: Annotated[Count, About("The largest number of executors. At least executor.instances.")]
+    drain_target: Annotated[
+        Duration,
+        About("The time in which a lag is to be delivered: 30s, 5m. The shorter, the more executors for the same lag."),
+        Check[str](
+            lambda duration: not duration.startswith("0"),
+            "must be above zero",
+            "write for instance 5m",
+            cel="!self.startsWith('0')",
+        ),
+    ] = "5m"
+
+
 class Executor(Model):
     """spec.spark.executor."""
 
-    instances: Annotated[Count, About("The number of executors.")] = 1
+    instances: Annotated[Count, About("The number of executors; with autoscaling the smallest number.")] = 1
+    autoscaling: Annotated[
+        Autoscaling | None, About("More executors while there is a lag. Default: the number is fixed.")
+    ] = None
     cores: Annotated[Count, About("The number of cores of each executor: each core runs one task at a time.")] = 1
     cpu_request: Annotated[Cpu | None, _CPU_REQUEST] = None
     memory: Annotated[Memory, About("The JVM's heap of each: 512m, 1g. The pod's memory is larger.")] = "1g"
     pod_template: Annotated[PodTemplate, About("More fields of the executors' pods.")] = PodTemplate()
+
+    @classmethod
+    def checks(cls) -> tuple[Check[Any], ...]:
+        return (_MOST_EXECUTORS,)
+
+
+_MOST_EXECUTORS = Check[Executor](
+    lambda executor: executor.autoscaling is None or executor.autoscaling.max_instances >= executor.instances,
+    "autoscaling.maxInstances is below instances, which is the smallest number",
+    "raise autoscaling.maxInstances, or lower instances",
+    cel="!has(self.autoscaling) || self.autoscaling.maxInstances >= self.instances",
+    field="autoscaling",
+)
 
 
 class EventLog(Model):

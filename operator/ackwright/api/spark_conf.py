@@ -50,6 +50,9 @@ ALLOWED = frozenset(
 NOT_ALLOWED = "is not among the Spark settings that a pipeline may set"
 REMEDY = "remove it; the operator sets what the guarantee needs"
 _ELSEWHERE = {
+    "spark.dynamicAllocation.enabled": "spec.spark.executor.autoscaling",
+    "spark.dynamicAllocation.maxExecutors": "spec.spark.executor.autoscaling",
+    "spark.dynamicAllocation.minExecutors": "spec.spark.executor.instances",
     "spark.driver.cores": "spec.spark.driver.cores",
     "spark.driver.memory": "spec.spark.driver.memory",
     "spark.eventLog.dir": "spec.spark.eventLog.directory",

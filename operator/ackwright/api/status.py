@@ -184,6 +184,10 @@ class DeliveryStatus(Model):
     expired_records: Annotated[
         int, About("Offsets that expired before they were read, since the driver started (at-most-once).")
     ] = 0
+    executors: Annotated[int | None, About("The number of executors that are connected to the driver.")] = None
+    executors_requested: Annotated[
+        int | None, About("The number of executors that the driver has requested, with autoscaling.")
+    ] = None
     observed_at: Annotated[Time | None, About("When the driver reported.")] = None
 
 

@@ -21,6 +21,8 @@ from ackwright_stream.jobspec import ExitCode
 from ackwright_stream.reasons import REASONS, Reason
 from ackwright_stream.reports import Failure, LostTopic, ProgressReport, State
 
+_EXECUTORS_START_S = 300  # in which a node is added and an image pulled
+
 
 @dataclass(frozen=True)
 class Finding:
@@ -120,6 +122,14 @@ def _delivers(workload: Workload, progress: ProgressReport | None) -> Finding:
             f"Spark started only without its event log; {why}; if the log is the cause, correct spec.spark.eventLog"
         )
         return Finding("True", ConditionReason.WITHOUT_EVENT_LOG, message)
+    if progress and progress.executors_requested and progress.executors_missing_s >= _EXECUTORS_START_S:
+        return Finding(
+            "True",
+            ConditionReason.EXECUTORS_MISSING,
+            f"the driver has requested {counted(progress.executors_requested, 'executor')}, and "
+            f"{progress.executors or 0} of them run; raise the namespace's ResourceQuota or add nodes, or lower "
+            "spec.spark.executor.autoscaling.maxInstances",
+        )
     return Finding("True", ConditionReason.RUNNING, "")
 
 

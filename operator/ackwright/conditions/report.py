@@ -159,6 +159,8 @@ def figures(before: DeliveryStatus | None, progress: ProgressReport | None, now:
         dead_letters=progress.dead_letters,
         late_rows=progress.late_rows,
         expired_records=progress.expired_records,
+        executors=progress.executors,
+        executors_requested=progress.executors_requested,
         observed_at=format_time(now),
     )
     if before is None:

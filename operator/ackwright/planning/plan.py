@@ -22,7 +22,7 @@ from ackwright.api.spec import (
 )
 from ackwright.errors import InvalidSpec, Violation
 from ackwright.formats import needs_registry, subject_of
-from ackwright.planning import state, validation
+from ackwright.planning import autoscaling, state, validation
 from ackwright.planning.connection import Connection, RegistryConnection, connection, registry_connection
 from ackwright.planning.declared import accepted_losses
 from ackwright.planning.guarantees import (
@@ -47,7 +47,7 @@ from ackwright.planning.promises import Promise
 from ackwright.planning.schedule import Schedule, schedule_of
 from ackwright.planning.topics import TopicPlan, topic_plans
 from ackwright.sinks.base import DeadLetters, SinkPlan
-from ackwright_stream.jobspec import Guarantee, Restart, Source, StandbyTimes, StateSettings, Transform
+from ackwright_stream.jobspec import Autoscaling, Guarantee, Restart, Source, StandbyTimes, StateSettings, Transform
 
 
 @dataclass(frozen=True)
@@ -77,6 +77,7 @@ class DeliveryPlan:
     sink: SinkPlan
     state: StateSettings | None  # without its directory; None: the transform is stateless
     slots: int  # tasks of a batch, at most; each of a stateless pipeline has a separate transaction
+    autoscaling: Autoscaling | None  # None: the number of executors is fixed
     every_client: Settings  # of all of the job's librdkafka clients
     producer: Settings  # of the tasks' producers of rows (librdkafka)
     positions_consumer: Settings  # librdkafka; also for the ends of the source
@@ -213,6 +214,7 @@ class DeliveryPlan:
                 else ()
             ),
             *(_standby(self.standby) if self.standby else ()),
+            *(autoscaling.printed(self.autoscaling) if self.autoscaling else ()),
             *((Setting("checkpoint", self.checkpoint, "spec.checkpoint.uri"),) if self.checkpoint else ()),
             Setting(
                 "restart.initial.ms",
@@ -253,7 +255,8 @@ def plan(pipeline: DeliveryPipeline) -> DeliveryPlan:
         sink=sink,
         state=stored,
         # The state is on a volume that one node at a time can mount, so the driver runs the tasks itself.
-        slots=spec.spark.driver.cores if stored else spec.spark.executor.instances * spec.spark.executor.cores,
+        slots=spec.spark.driver.cores if stored else autoscaling.processors(spec.spark.executor),
+        autoscaling=autoscaling.autoscaling(spec.spark.executor),
         every_client=EVERY_CLIENT,
         producer=sink.settings.producer,
         positions_consumer=positions_consumer(pipeline.group),
@@ -387,6 +390,7 @@ def _spark(derived: Settings, spark: Spark, required: Settings) -> Settings:
         Setting("spark.executor.instances", str(spark.executor.instances), "spec.spark.executor"),
         Setting("spark.executor.cores", str(spark.executor.cores), "spec.spark.executor"),
         Setting("spark.executor.memory", spark.executor.memory, "spec.spark.executor"),
+        *autoscaling.spark_settings(spark.executor),
         *(_event_log(spark.event_log) if spark.event_log else ()),
     )
     for name, value in sorted(spark.conf.items()):

@@ -254,6 +254,11 @@ def _standby_with_volume(pipeline: DeliveryPipeline) -> Iterator[Broken]:
         yield Broken("spec.standby")
 
 
+def _autoscaling_of_stateful(pipeline: DeliveryPipeline) -> Iterator[Broken]:
+    if pipeline.spec.state and pipeline.spec.spark.executor.autoscaling:
+        yield Broken("spec.spark.executor.autoscaling")
+
+
 _SPARK_SETTINGS = f"[{', '.join(literal(name) for name in sorted(spark_conf.ALLOWED))}]"
 _IS_PATH = "self.startsWith('/') || self.startsWith('file:///')"
 
@@ -320,5 +325,16 @@ _VALIDATIONS: tuple[Validation[DeliveryPipeline], ...] = (
         ("spec.standby", "spec.checkpoint"),
         _standby_with_volume,
         cel=(Cel("!self.standby || !has(self.checkpoint) || !has(self.checkpoint.volume)", on="spec", at=".standby"),),
+    ),
+    Validation(
+        "a stateful pipeline has no executors: its driver runs the tasks itself",
+        "remove autoscaling, and choose driver.cores",
+        ("spec.spark.executor", "spec.state"),
+        _autoscaling_of_stateful,
+        cel=(
+            Cel(
+                "!has(self.state) || !has(self.spark.executor.autoscaling)", on="spec", at=".spark.executor.autoscaling"
+            ),
+        ),
     ),
 )

@@ -57,6 +57,7 @@ def jobspec(
         transform=plan.transform,
         sink=_sink(plan, secrets),
         slots=threads(master) or plan.slots,
+        autoscaling=None if is_local(master) else plan.autoscaling,
         state=replace(plan.state, checkpoint=checkpoint or "") if plan.state else None,
         producer=values(plan.producer),
         positions_consumer=values(plan.positions_consumer),

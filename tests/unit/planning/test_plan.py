@@ -125,6 +125,7 @@ def test_topics_are_accepted_if_and_only_if_the_durability_inequalities_hold(
             "spec.trigger.timeZone = 'Europe/Atlantis': must be the name of a time zone",
         ),
         ({"standby": True, "checkpoint": {"volume": {"size": "1Gi"}}}, "only one node at a time can mount"),
+        ({"spark": {"conf": {"spark.dynamicAllocation.enabled": "true"}}}, "use spec.spark.executor.autoscaling"),
         ({"spark": {"conf": {"spark.executor.memory": "1g"}}}, "use spec.spark.executor.memory"),
         ({"spark": {"conf": {"spark.jars": "secret.jar"}}}, "spec.spark.conf['spark.jars']"),
     ],

@@ -73,6 +73,10 @@ def pipeline(**spec: Any) -> DeliveryPipeline:
         ({"sink": {"kafka": {}}}, "spec.sink.kafka.topic: is required with state"),
         ({"state": None}, "spec.source.eventTime: is for stateful pipelines"),
         ({"standby": True}, "spec.standby"),
+        (
+            {"spark": {"executor": {"autoscaling": {"maxInstances": 2}}}},
+            "spec.spark.executor.autoscaling: a stateful pipeline has no executors",
+        ),
         ({"source": {**DOCUMENT["spec"]["source"], "onMalformed": "deadLetter"}}, "with state: a micro-batch"),
     ],
 )

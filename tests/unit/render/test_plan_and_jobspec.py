@@ -19,6 +19,7 @@ from ackwright.planning.plan import DeliveryPlan, plan
 from ackwright.render.jobspec import jobspec
 from ackwright_stream.jobspec import (
     INSTANCE_ID,
+    Autoscaling,
     Cluster,
     DeltaSink,
     FilesSink,
@@ -214,6 +215,15 @@ def _standby(d: Document) -> Document | None:
     return {name: int(batches[f"standby.{name.replace('_', '.')}"]) for name in ("silent_ms", "silent_max_ms")}
 
 
+def _autoscaling(d: Document) -> Document | None:
+    batches = values(d["batches"])
+    if "autoscaling.window.ms" not in batches:
+        return None
+    names = [f.name for f in fields(Autoscaling) if f.name != "cores"]
+    numbers = {name: int(batches[f"autoscaling.{name.replace('_', '.')}"]) for name in names}
+    return {**numbers, "cores": int(values(d["spark"])["spark.executor.cores"])}
+
+
 # The printed value of each field of JobSpec that comes from the plan. A field in neither table fails the test.
 PRINTED: Mapping[str, Callable[[Document], Any]] = {
     "name": lambda d: d["name"],
@@ -227,6 +237,7 @@ PRINTED: Mapping[str, Callable[[Document], Any]] = {
     "transform": _transform,
     "sink": _sink,
     "slots": lambda d: int(_commit("slots")(d)),
+    "autoscaling": _autoscaling,
     "state": lambda _: None,  # no spec has a stateful transform
     "producer": lambda d: values(d["producer"]),
     "positions_consumer": lambda d: values(d["positionsConsumer"]),
@@ -356,6 +367,7 @@ def test_every_printed_section_is_used() -> None:
                 "operationTimeoutMs",
                 "restart",
             ),
+            "autoscaling",
         }
         assert document.keys() == read | compared_apart | shown_elsewhere | FOR_OTHERS
 
@@ -437,6 +449,21 @@ def test_no_spec_changes_a_setting_that_the_guarantee_depends_on(pipeline: Any) 
 def test_a_batch_has_a_slot_for_each_core_of_the_executors(instances: int, cores: int) -> None:
     job = of(plan(declared(MINIMAL, spark={"executor": {"instances": instances, "cores": cores}})))
     assert job.slots == instances * cores
+
+
+def test_autoscaling_has_the_slots_of_the_largest_number_of_executors() -> None:
+    executor = {"instances": 2, "cores": 3, "autoscaling": {"maxInstances": 5, "drainTarget": "30s"}}
+    delivery_plan = plan(declared(MINIMAL, spark={"executor": executor}))
+    check(delivery_plan)
+    job = of(delivery_plan)
+    assert job.slots == 15
+    assert job.spark["spark.executor.instances"] == "2"
+    assert job.spark["spark.executor.maxNumFailures"] == "10"
+    assert job.autoscaling == Autoscaling(2, 5, 3, drain_target_ms=30_000, window_ms=10_000, cool_down_ms=300_000)
+    assert from_json(to_json(job)) == job
+    # A local master has no executors.
+    assert [jobspec(delivery_plan, master=m, secrets=None).autoscaling for m in ("local", "local[2]")] == [None, None]
+    assert jobspec(delivery_plan, master="local-cluster[2,1,1024]", secrets=None).autoscaling == job.autoscaling
 
 
 def test_accepted_positions_come_from_the_annotation_alone() -> None:

@@ -108,11 +108,13 @@ def test_what_the_jvms_use_is_exported_once_it_is_known(address: str, progress: 
     assert "heap" not in get(f"{address}/metrics")
     executor = ExecutorUse("1", heap_peak_bytes=300, off_heap_peak_bytes=40, gc_seconds=1.5, failed_tasks=2)
     progress.memory = MemoryUse(100, 200, (replace(executor, name="driver"), executor))
+    progress.executors_requested = 4
     text = get(f"{address}/metrics")
     labels = 'guarantee="exactly-once",pipeline="ops/flights"'
     assert f"ackwright_jvm_heap_bytes{{{labels}}} 100.0" in text
     assert f"ackwright_jvm_heap_max_bytes{{{labels}}} 200.0" in text
     assert f"ackwright_executors{{{labels}}} 1.0" in text
+    assert f"ackwright_executors_requested{{{labels}}} 4.0" in text
     assert f'ackwright_executor_heap_peak_bytes{{executor="1",{labels}}} 300.0' in text
     assert f'ackwright_executor_gc_seconds_total{{executor="driver",{labels}}} 1.5' in text
     assert f'ackwright_executor_failed_tasks_total{{executor="1",{labels}}} 2.0' in text
