@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from ackwright.local.kafka import EmbeddedKafka
-from integration.support.postgres import Database
+from integration.support.postgres import Database, Postgres
 from integration.support.stateful_pipelines import Counted
 from integration.support.stateful_tables import StatefulTable, stateful_table
 
@@ -66,3 +66,31 @@ def test_output_and_decision_in_two_transactions_are_not_of_one_evaluation(
     counted = pipeline.counted()
     assert counted.marks > 0
     assert counted.backwards > 0
+
+
+def test_a_driver_that_was_suspended_does_not_commit_beside_its_successor(pipeline: StatefulTable) -> None:
+    with pipeline.overtaken("before-commit") as driver:
+        pipeline.feed()
+        pipeline.caught_up(driver)
+        pipeline.drain(driver)
+    assert pipeline.counted() == Counted()
+
+
+def test_counts_go_on_after_the_server_was_killed(
+    kafka: EmbeddedKafka, fragile_postgres: Postgres, tmp_path: Path
+) -> None:
+    """While the transaction is open, and between the commit and Spark's log of commits."""
+    database = Database(fragile_postgres, tmp_path)
+    with stateful_table(kafka, database, tmp_path, f"server-{uuid.uuid4().hex[:8]}") as pipeline:
+        with pipeline.life() as job:
+            pipeline.caught_up(job)
+            for point in ("before-commit", "after-commit"):
+                hit = job.arm(point)
+                pipeline.feed()
+                job.arrived(hit)
+                fragile_postgres.kill()
+                job.release(point)
+                fragile_postgres.start()
+                pipeline.caught_up(job)
+            pipeline.drain(job)
+        assert pipeline.counted() == Counted()
