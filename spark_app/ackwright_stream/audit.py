@@ -98,7 +98,7 @@ class _Passed:
 def _of_state(spark: SparkSession, job: JobSpec, view: KafkaView, sink: SinkReader) -> Report:
     """The report of a stateful pipeline, whose output is of all records and not of each."""
     if not isinstance(sink, DecidingReader):
-        raise JobError(Reason.UNEXPECTED, "the audit of a stateful pipeline is built for the sink kafka only")
+        raise JobError(Reason.UNEXPECTED, "the audit of a stateful pipeline is not built for this sink; report this")
     lanes = sorted(view.partitions(job.source.topics))
     none = view.earliest(lanes)
     stream = _view(job, source.read_stream(spark, job, "earliest"), late=True)

@@ -5,7 +5,7 @@ evaluated, and in append mode only those of windows that have ended. What was la
 watermarks. The result is compared
 
     append             with all records of the sink
-    update             with the last record of each key; the number of all records is that of the decisions
+    update             with the last record of each key; in a topic the number of all records is that of the decisions
     dropDuplicates     with all records; if another record of the same key may have been chosen, with the candidates
     join               with all records: Spark neither stores a late record nor joins it with stored ones
 
@@ -43,6 +43,7 @@ from ackwright_stream.spark_internals.state_steps import (
 _TRIES = 20  # to read the sink between two batches
 _PAUSE_S = 0.3
 _MS = 1_000  # microseconds
+_COUNT = "__ackwright_count"  # no column of an output has such a name
 _OUTPUT = (("the output", 0),)  # in place of source partitions: a record of the output is of no single one
 
 
@@ -144,7 +145,7 @@ def _unjudged(step: StateStep, timed: Sequence[StateKey], *, watermark: bool) ->
 def compare(
     spark: SparkSession,
     job: JobSpec,
-    sink: SinkReader,
+    sink: DecidingReader,
     moment: Moment,
     *,
     records: DataFrame,
@@ -167,8 +168,11 @@ def compare(
         unjudged = [Doubt("the transform is not deterministic (rand(), first(), now() and the like)")]
     last_of_key = job.state is not None and job.state.output_mode == "update" and shape.aggregates
     required = _required(sink.to_sink_columns(output), last_of_key=last_of_key)
-    if last_of_key and not unjudged and (key := _shared_key(required.records)) is not None:
-        unjudged = [Doubt(f"several groups have the key {key}, so that no record is known to be the last of its group")]
+    key = sink.key_columns(last_of_key=last_of_key)
+    if key and not unjudged and (shared := _shared_key(required.records, key)) is not None:
+        unjudged = [
+            Doubt(f"several records of the output have {shared}, and it is not known which of them is the last")
+        ]
     comparison = sink.compare(required, None, [*doubts, *moment.doubts], counted)
     more = [*late, *unjudged]
     if unjudged:
@@ -179,7 +183,7 @@ def compare(
         if not shape.aggregates and comparison.lost:
             return comparison.not_judged(), more, []
     numbered = history.is_complete and not history.last.accepted_loss
-    if last_of_key and numbered and not any(d.topics for d in moment.doubts):
+    if "sink" in comparison.metrics and last_of_key and numbered and not any(d.topics for d in moment.doubts):
         comparison = _with_number(comparison, history.records)
     if shape.deduplicates and differs and not late:
         comparison, chosen = _with_candidates(spark, sink, comparison, output=output, doubts=doubts, counted=counted)
@@ -211,22 +215,25 @@ def _limits(history: History, shape: Shape, doubts: Sequence[Doubt]) -> tuple[li
     first = history.batches[0]
     old = "records from before" if shape.joins else "windows that ended before"
     reason = (
-        f"decisions before batch {first.number} are compacted; the audit does not judge {old} "
+        f"decisions before batch {first.number} are compacted or deleted; the audit does not judge {old} "
         f"{first.late_before / 1000:.0f} seconds since 1970, because it is not known which of their records were late"
     )
     return [Doubt(reason)], []
 
 
 def _required(records: DataFrame, *, last_of_key: bool) -> Output:
-    if "topic" not in records.columns:
-        raise JobError(Reason.UNEXPECTED, "the sink has no column topic; report this")
     return Output(records, _OUTPUT, [0] * records.rdd.getNumPartitions(), ordered=False, last_of_key=last_of_key)
 
 
-def _shared_key(records: DataFrame) -> str | None:
-    """A key that several groups have; None if there is none."""
-    shared = records.groupBy("topic", "key").count().filter("count > 1").first()
-    return None if shared is None else repr(bytes(shared["key"]) if shared["key"] is not None else None)
+def _shared_key(records: DataFrame, key: Sequence[str]) -> str | None:
+    """A key that several records have; None if there is none."""
+    shared = records.groupBy(*(F.col(f"`{name}`") for name in key)).agg(F.count("*").alias(_COUNT))
+    first = shared.filter(F.col(_COUNT) > 1).first()
+    return None if first is None else ", ".join(f"{name} {_shown(first[name])}" for name in key)
+
+
+def _shown(value: object) -> str:
+    return repr(bytes(value) if isinstance(value, bytearray) else value)
 
 
 def _counting(spark: SparkSession, job: JobSpec, records: DataFrame, key: StateKey, history: History) -> DataFrame:

@@ -47,6 +47,9 @@ POSTGRES: dict[str, Any] = {
 }
 
 
+_UPDATES = {"spec.state": {"outputMode": "update"}, "spec.checkpoint": {"volume": {"size": "1Gi"}}}
+
+
 def postgres(**more: Any) -> dict[str, Any]:
     return {"spec.sink": {"postgres": {**POSTGRES, **more}}}
 
@@ -309,6 +312,16 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
             ("partitionColumns", "must name each column once", {"partitionColumns": ["day", "day"]}),
         )
     },
+    "postgres: updates of state that are appended": (
+        {**_UPDATES, **postgres()},
+        "spec.sink.postgres.mode",
+        "must be upsert with state.outputMode update",
+    ),
+    "postgres: updates of state with a version": (
+        {**_UPDATES, **postgres(mode="upsert", key=["id"], versionColumn="v")},
+        "spec.sink.postgres.versionColumn",
+        "cannot be set with state.outputMode update",
+    ),
     "postgres: an upsert without a version": (
         {"spec.guarantee": "at-least-once", **postgres(mode="upsert", key=["id"])},
         "spec.sink.postgres.versionColumn",

@@ -7,6 +7,9 @@ the offsets of every earlier member; reads positions and decisions; rebuilds Spa
 Spark load the state that the log names. Anything may have changed the log: a driver that was replaced, or a person who
 restored the directory.
 
+In a database, a transaction locks the generation of the pipeline and compares it with that of its driver. No driver
+joins before it ends, and what it commits is visible at once.
+
 Two drivers; the output has two partitions, which one transaction covers, or one each.
 """
 
@@ -41,6 +44,8 @@ class Cfg:
     one_entry: bool = True  # an evaluation whose tasks have run twice is refused; otherwise the first state counts
     together: bool = True  # one transaction for the output of a batch; otherwise one for each partition
     output_first: bool = False  # the output is committed in a transaction before that of the decision
+    database: bool = False  # positions, decisions and output are in a database
+    locks: bool = True  # there, a transaction locks the generation that it compares
     retained: int = 3  # batches whose state is not deleted, counted from the last evaluation's
     batches: int = 2
     evaluations: int = 4  # the budgets: number of events in one run
@@ -153,13 +158,14 @@ class Model:
         if t.status == OPEN:
             yield f"{t}: times out", self._answer(s._replace(transaction=None), t, known=False), None
             committed = s._replace(transaction=t._replace(status=COMMITTED, awaited=False))
+            if self.c.database:
+                committed = self._publish(_with_positions(s, t), t)._replace(transaction=None)
             yield f"{t}: is committed", self._answer(committed, t), None
             yield f"{t}: is committed, outcome unknown", self._answer(committed, t, known=False), None
             return
         if not t.offsets_marked:
-            positions = tuple(t.batch if p in t.partitions else old for p, old in enumerate(s.positions))
-            marked = s._replace(positions=(positions[0], positions[1]))
-            yield f"{t}: offsets are marked", _marked(marked, t._replace(offsets_marked=True)), None
+            marked = _marked(_with_positions(s, t), t._replace(offsets_marked=True))
+            yield f"{t}: offsets are marked", marked, None
         if not t.records_marked:
             yield f"{t}: records are marked", _marked(self._publish(s, t), t._replace(records_marked=True)), None
 
@@ -181,8 +187,8 @@ class Model:
 
     def _driver(self, s: State, i: int, d: Driver, name: str) -> Iterator[Step]:
         """A driver may start again at any time: its process was killed, or its query failed."""
-        if s.starts:
-            t = s.transaction
+        t = s.transaction
+        if s.starts and not (t and self.c.database and self.c.locks):
             forgotten = t and t._replace(awaited=t.awaited and t.driver != i)
             joined = s._replace(member=s.member + 1, starts=s.starts - 1, transaction=forgotten)
             yield f"{name}: joins", _with_driver(joined, i, Driver(JOINED, s.member + 1)), None
@@ -206,7 +212,7 @@ class Model:
                 yield f"{name}: writes the log", _with_driver(s._replace(log=decided), i, running), None
 
     def _reads(self, s: State, i: int, d: Driver, name: str) -> Iterator[Step]:
-        t = s.transaction
+        t = None if self.c.database else s.transaction  # a reader there does not wait for a transaction
         if d.mode == JOINED:
             if self.c.stable and t and not t.offsets_marked:
                 return
@@ -273,6 +279,11 @@ class Model:
         yield f"{name}: sends {t}", _with_driver(s._replace(transaction=t), i, d._replace(mode=SENDING)), None
 
 
+def _with_positions(s: State, t: Transaction) -> State:
+    first, second = (t.batch if p in t.partitions else old for p, old in enumerate(s.positions))
+    return s._replace(positions=(first, second))
+
+
 def _with_output(s: State, partitions: tuple[int, ...], evaluation: int) -> State:
     first, second = (o if p not in partitions else (*o, evaluation) for p, o in enumerate(s.outputs))
     return s._replace(outputs=(first, second))
@@ -330,4 +341,17 @@ VARIANTS = {
     "state-partitions": unsafe(MIXED, "a transaction for each partition of the output", together=False),
     "state-output-first": unsafe(DUPLICATED, "the output is committed before the decision", output_first=True),
     "state-retained": unsafe(LOST, "state is deleted before the next batch is decided", retained=1),
+    "state-table": safe("positions, decisions and output in a database", database=True),
+    "state-table-generation": unsafe(
+        DUPLICATED, "a transaction of the database does not compare the generation", database=True, fenced=False
+    ),
+    "state-table-unlocked": unsafe(
+        DUPLICATED, "it compares the generation, and does not lock it", database=True, locks=False
+    ),
+    "state-table-two": unsafe(
+        DUPLICATED,
+        "the output is committed in a transaction before that of the decision",
+        database=True,
+        output_first=True,
+    ),
 }

@@ -408,5 +408,5 @@ class DeliveryPipeline(Model):
             source_servers=self.spec.kafka.bootstrap_servers,
             source_topics=self.spec.source.topics,
             declared_partitions={topic.name: topic.partitions for topic in self.spec.topics},
-            stateful=self.spec.state is not None,
+            output_mode=self.spec.state.output_mode if self.spec.state else None,
         )

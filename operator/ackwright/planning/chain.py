@@ -6,7 +6,7 @@ ends. Pure.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ackwright.planning import state
 from ackwright.planning.guarantees import TERMS, Setting
@@ -40,7 +40,7 @@ def chain(plan: DeliveryPlan) -> Chain:
             source,
             _transform(plan),
             *((state.link(plan.state),) if plan.state else ()),
-            replace(plan.sink.link, subject="producer of the driver") if plan.state else plan.sink.link,
+            plan.sink.link,
             Link("commit", f"group {plan.group}", plan.commit),
             *(_topic("sink topic", name, plan) for name in outputs),
             *(_topic("dead-letter topic", name, plan) for name in letters),

@@ -94,7 +94,7 @@ def validations(sinks: type[SinkSpec]) -> Iterator[Validation[DeliveryPipeline]]
     among = " || ".join(f"has(self.sink.{name})" for name in names)
     yield Validation(
         f"is built for {listed([f'sink.{name}' for name in names], 'or')} only",
-        "remove state, or choose this sink",
+        "remove state, or choose another sink",
         ("spec.state", "spec.sink"),
         find,
         cel=(Cel(f"!has(self.state) || {among}", on="spec", at=".state"),),

@@ -63,7 +63,9 @@ def topic_plans(pipeline: DeliveryPipeline) -> tuple[TopicPlan, ...]:
     if not sink.IN_KAFKA:
         letters = sink.dead_letters()
         keyed = letters.name if letters and letters.keyed else None
-        return tuple(_plan(t, f, keyed=t.name == keyed) for t in pipeline.spec.topics)
+        return tuple(
+            replace(_plan(t, f, keyed=t.name == keyed), feeds_state=t.name in feeding) for t in pipeline.spec.topics
+        )
     lanes = Topic.model_validate({"name": LANES_TOPIC, "partitions": 1, "config": {CLEANUP: COMPACT}})
     own = [
         _plan(lanes, f, internal="records which lanes were initialised: the last record of each lane is kept forever")

@@ -223,6 +223,14 @@ class Sink(Model, ABC):
         """The further permissions in Kafka that the job of a stateful pipeline needs."""
         return ()
 
+    def decisions(self) -> Settings:
+        """Where the decisions of a stateful pipeline are, as `ackwright plan` prints it, unless topics are."""
+        return ()
+
+    def link_with_state(self, link: Link) -> Link:
+        """Its link in the chain of a stateful pipeline. link: that of a stateless one."""
+        return link
+
     def sections(self, group: str) -> tuple[Section, ...]:
         """Every group of settings in its part of the jobspec. group: as for `needs`."""
         return ()
@@ -263,13 +271,13 @@ class Sink(Model, ABC):
     def plan(self, guarantee: Guarantee, group: str, largest_message: int, *, stateful: bool = False) -> SinkPlan:
         """What it adds to the plan under a guarantee. group: as for `needs`. largest_message: as for `settings`."""
         settings = self.settings(guarantee, largest_message)
-        job = self.to_job(group)
+        job, link = self.to_job(group), self.link(guarantee, settings)
         return SinkPlan(
             job=self.with_decisions(job) if stateful else job,
             data=self.data(),
             settings=settings,
             options_title=self.OPTIONS_TITLE,
-            link=self.link(guarantee, settings),
+            link=self.link_with_state(link) if stateful else link,
             topics=self.topics(),
             routed=self.routed,
             needs=(*self.needs(group), *(self.decision_needs() if stateful else ())),
@@ -281,7 +289,7 @@ class Sink(Model, ABC):
             cluster_path=self.CLUSTER_PATH,
             source_needs=self.source_needs(group),
             has_subject=self.has_subject,
-            commit=self.commit(group),
+            commit=(*self.commit(group), *(self.decisions() if stateful else ())),
             standby=self.standby(),
             reader=self.reader(guarantee),
             summary=self.summary(guarantee),
@@ -302,4 +310,4 @@ class SinkContext(Generic[S]):
     source_topics: tuple[str, ...]
     # Of spec.topics: the number of partitions by name.
     declared_partitions: Mapping[str, int]
-    stateful: bool = False  # whether the pipeline has spec.state
+    output_mode: str | None = None  # of spec.state; None: the pipeline is stateless

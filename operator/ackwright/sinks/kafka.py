@@ -177,6 +177,9 @@ class KafkaSink(Sink):
     def decision_needs(self) -> tuple[Need, ...]:
         return kafka_positions.decision_needs()
 
+    def link_with_state(self, link: Link) -> Link:
+        return replace(link, subject="producer of the driver")
+
     def output_problems(self, columns: Sequence[OutputColumn]) -> Iterator[OutputProblem]:
         return _output_problems(columns, self.format, has_topic=self.topic is not None)
 

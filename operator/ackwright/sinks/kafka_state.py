@@ -17,7 +17,7 @@ def _refused(
     """field: below spec.sink.kafka. is_broken: of the sink. cel: true of a sink that is right."""
 
     def find(context: SinkContext[Any]) -> Iterator[Broken]:
-        if context.stateful and is_broken(context.sink):
+        if context.output_mode is not None and is_broken(context.sink):
             yield Broken(f"{_PATH}.{field}")
 
     expression = f"!has(self.state) || !has(self.sink.kafka) || {cel}"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -29,6 +30,7 @@ from ackwright_stream import jobspec
 from ackwright_stream.jobspec import Guarantee
 
 _PATH = "spec.sink.postgres"
+_DECISIONS = "ackwright.decisions"
 LOCK_TIMEOUT_MS = 5_000
 _SESSION: Settings = (
     Setting("synchronous_commit", "on", "a committed row survives a crash of the server"),
@@ -97,6 +99,8 @@ class PostgresDeadLetter(Model):
 
 class PostgresSink(Sink):
     """spec.sink.postgres."""
+
+    TAKES_DECISIONS = True
 
     host: Annotated[Host, About("The server; the name in its certificate.")]
     port: Annotated[Port, About("The server's port.")] = 5432
@@ -206,6 +210,16 @@ class PostgresSink(Sink):
             Setting("generation", "ackwright.pipelines", "a driver that joins raises it, which fences older drivers"),
         )
 
+    def decisions(self) -> Settings:
+        return (Setting("decisions", _DECISIONS, "each is in the transaction of its output and positions"),)
+
+    def link_with_state(self, link: Link) -> Link:
+        # The driver writes the batches in their order, so only rows of one batch compete for a key.
+        if link.caveat is None:
+            return link
+        caveat = "the key must identify a row of the output: of several rows of a micro-batch with one key any may stay"
+        return replace(link, caveat=caveat, weakness=3)
+
     def reader(self, guarantee: Guarantee) -> Link:
         caveat = (
             "not run by Ackwright: a replica that is read may lag, and loses what it lags if it becomes the primary"
@@ -306,7 +320,35 @@ def _unversioned(context: SinkContext[PostgresSink]) -> Iterator[Broken]:
         yield Broken(f"{_PATH}.versionColumn")
 
 
+def _of_updates(
+    field: str, is_broken: Callable[[PostgresSink], bool], cel: str, message: str, remedy: str
+) -> Validation[SinkContext[PostgresSink]]:
+    """What cannot be with state.outputMode: update. field: below _PATH. cel: true of a sink that is right."""
+
+    def find(context: SinkContext[PostgresSink]) -> Iterator[Broken]:
+        if context.output_mode == "update" and is_broken(context.sink):
+            yield Broken(f"{_PATH}.{field}")
+
+    expression = f"!has(self.state) || self.state.outputMode != 'update' || !has(self.sink.postgres) || {cel}"
+    fields = ("spec.state.outputMode", _PATH)
+    return Validation(message, remedy, fields, find, cel=(Cel(expression, on="spec", at=f".sink.postgres.{field}"),))
+
+
 _VALIDATIONS: tuple[Validation[SinkContext[PostgresSink]], ...] = (
+    _of_updates(
+        "mode",
+        lambda sink: sink.mode != "upsert",
+        "self.sink.postgres.mode == 'upsert'",
+        "must be upsert with state.outputMode update: each micro-batch writes the groups that it has changed again",
+        "write mode: upsert, and as key the columns that identify a group",
+    ),
+    _of_updates(
+        "versionColumn",
+        lambda sink: sink.version_column is not None,
+        "!has(self.sink.postgres.versionColumn)",
+        "cannot be set with state.outputMode update: the rows of a group are written in the order of the micro-batches",
+        "remove it",
+    ),
     Validation(
         "must be set for mode upsert unless the guarantee is exactly-once: rows of a driver that was replaced may "
         "arrive late, and a lower version is how the table refuses them",

@@ -80,3 +80,10 @@ class DecidingReader(SinkReader, Protocol):
     def decisions(self) -> Sequence[str]:
         """The decisions of the pipeline that the store still has, oldest first."""
         ...
+
+    def key_columns(self, *, last_of_key: bool) -> Sequence[str]:
+        """The columns of the output by which compare() takes one record for each key; none: it takes each record.
+
+        last_of_key: as Output.last_of_key.
+        """
+        ...

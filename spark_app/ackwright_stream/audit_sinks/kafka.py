@@ -47,6 +47,9 @@ class KafkaReader:
     def decisions(self) -> Sequence[str]:
         return self._view.decisions()
 
+    def key_columns(self, *, last_of_key: bool) -> Sequence[str]:
+        return ("topic", "key") if last_of_key else ()
+
     def to_sink_columns(self, output: DataFrame) -> DataFrame:
         if schema := self._sink.output_schema:
             fields = columns.value_columns(output)

@@ -98,6 +98,17 @@ class TableReader:
         offsets = {(topic, partition): offset for topic, partition, offset in rows}
         return {lane: offsets.get(lane) for lane in lanes}
 
+    def decisions(self) -> list[str]:
+        """The decisions of the pipeline, oldest first, which are the same as long as the snapshot exists."""
+        if not self._exists("ackwright.decisions"):
+            return []
+        statement = 'SELECT decision FROM ackwright.decisions WHERE "group" = %s ORDER BY batch'
+        return [text for (text,) in self._open.execute(statement, [self._job.group]).fetchall()]
+
+    def key_columns(self, *, last_of_key: bool) -> tuple[str, ...]:
+        """Those of the key of an upsert. With a version the table has the newest row, whatever the order was."""
+        return self._sink.key if self._sink.version_column is None else ()
+
     def to_sink_columns(self, output: DataFrame) -> DataFrame:
         """The output, if its columns can be those of a table."""
         return columns.to_sink_columns(output, self._sink)
@@ -114,6 +125,7 @@ class TableReader:
 
     def compare(self, required: Output, late: Output | None, doubts: Sequence[Doubt], counted: int) -> Comparison:
         """Has the database compare its rows with the output."""
+        self._columns, self._refused, self._refused_late, self._refused_shown = [], 0, 0, []
         metrics = self._expect(required.records, late=False)
         if late is not None:
             self._expect(late.records, late=True)
@@ -196,6 +208,7 @@ class TableReader:
             else sql.Identifier(name)
             for name in self._columns
         ]
+        self._open.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(_EXPECTED))  # of an earlier comparison
         self._open.execute(
             sql.SQL(
                 "CREATE TEMP TABLE {} ON COMMIT DROP AS SELECT {}, false AS {}, 0 AS {}, 0::bigint AS {} FROM {} "
@@ -360,10 +373,6 @@ class LetterTableReader(TableReader):
         place = (F.col(name).alias(f"source_{name}") for name in ("topic", "partition", "offset"))
         headers = F.arrow_udf(_headers_as_json, "string")("headers").alias("headers")
         return output.select(F.lit(self._job.group).alias("pipeline"), *place, "key", "value", headers)
-
-    def _create(self) -> None:
-        self._open.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(_EXPECTED))  # that of the output was compared
-        super()._create()
 
     @property
     def _relevant(self) -> sql.Composable:

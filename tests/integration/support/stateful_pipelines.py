@@ -57,9 +57,9 @@ def with_state(job: JobSpec, directory: Path, partitions: int = 2) -> JobSpec:
     )
     required = {name: value for name, (value, _) in STATE.items()}
     spark = {**job.spark, **required, "spark.sql.shuffle.partitions": str(partitions)}
-    sink = job.sink_of(KafkaSink)
-    sink = replace(sink, positions=replace(sink.positions, decisions_topic=DECISIONS))
-    return replace(job, state=state, sink=sink, spark=spark, stream_options={})
+    if isinstance(sink := job.sink, KafkaSink):
+        job = replace(job, sink=replace(sink, positions=replace(sink.positions, decisions_topic=DECISIONS)))
+    return replace(job, state=state, spark=spark, stream_options={})
 
 
 @dataclass
@@ -70,6 +70,24 @@ class Counted:
     surplus: int = 0  # records that a final count has beyond those of the group
     marks: int = 0  # groups with more than one mark
     backwards: int = 0  # counts that are not higher than the one before of the same group
+
+
+def judge_counts(counts: dict[str, list[tuple[int, str]]], partitions: int, fed: int) -> Counted:
+    """What is wrong with the counts and marks of each group, in the order of the output.
+
+    partitions, fed: of the source, and how many records each was fed.
+    """
+    result = Counted()
+    for p in range(partitions):
+        for group in range(-(-fed // OF_GROUP)):
+            expected = min(OF_GROUP, fed - group * OF_GROUP)
+            of_group = counts.pop(f"p{p}/{group}", [(0, "")])
+            result.missing += max(0, expected - of_group[-1][0])
+            result.surplus += max(0, of_group[-1][0] - expected)
+            result.marks += len({mark for _, mark in of_group}) > 1
+            result.backwards += sum(after <= before for (before, _), (after, _) in pairwise(of_group))
+    assert not counts, f"groups of no record: {sorted(counts)[:5]}"
+    return result
 
 
 @dataclass
@@ -148,17 +166,7 @@ class StatefulPipeline(DriverLives):
             assert record.value is not None
             count, _, mark = record.value.decode().partition(" ")
             counts.setdefault(record.key.decode(), []).append((int(count), mark))
-        result = Counted()
-        for p in range(self.partitions):
-            for group in range(-(-self.fed // OF_GROUP)):
-                expected = min(OF_GROUP, self.fed - group * OF_GROUP)
-                of_group = counts.pop(f"p{p}/{group}", [(0, "")])
-                result.missing += max(0, expected - of_group[-1][0])
-                result.surplus += max(0, of_group[-1][0] - expected)
-                result.marks += len({mark for _, mark in of_group}) > 1
-                result.backwards += sum(after <= before for (before, _), (after, _) in pairwise(of_group))
-        assert not counts, f"groups of no record: {sorted(counts)[:5]}"
-        return result
+        return judge_counts(counts, self.partitions, self.fed)
 
 
 @contextmanager

@@ -57,6 +57,14 @@ def pipeline(**spec: Any) -> DeliveryPipeline:
     return parse(document)
 
 
+DELTA = {"delta": {"path": "/table"}}
+
+
+def table(**fields: Any) -> dict[str, Any]:
+    """spec.sink of a pipeline into PostgreSQL."""
+    return {"postgres": {"host": "db", "database": "d", "table": "t", "credentialsSecret": {"name": "s"}, **fields}}
+
+
 @pytest.mark.parametrize(
     ("spec", "problem"),
     [
@@ -64,9 +72,11 @@ def pipeline(**spec: Any) -> DeliveryPipeline:
         ({"guarantee": "at-most-once"}, "spec.guarantee = 'at-most-once': cannot be declared with state"),
         ({"checkpoint": None}, "spec.state: needs checkpoint.volume"),
         ({"checkpoint": {"uri": "file:///state"}}, "spec.state: needs checkpoint.volume"),
+        ({"sink": DELTA}, "spec.state: is built for sink.kafka or sink.postgres only"),
+        ({"sink": table(), "state": {"outputMode": "update"}}, "spec.sink.postgres.mode: must be upsert with state"),
         (
-            {"sink": {"postgres": {"host": "db", "database": "d", "table": "t", "credentialsSecret": {"name": "s"}}}},
-            "spec.state: is built for sink.kafka only",
+            {"sink": table(mode="upsert", key=["k"], versionColumn="v"), "state": {"outputMode": "update"}},
+            "spec.sink.postgres.versionColumn: cannot be set with state",
         ),
         ({"sink": {"kafka": {"topic": "out", "preservePartition": True}}}, "spec.sink.kafka.preservePartition"),
         ({"sink": {"kafka": {"topic": "out", "bootstrapServers": "other:9092"}}}, "spec.sink.kafka.bootstrapServers"),
@@ -205,3 +215,36 @@ def test_a_declared_source_feeds_the_state() -> None:
     stateless = {"topics": ["in"], "format": "binary"}
     copy_ = pipeline(topics=topics, state=None, source=stateless, transform={"sql": "SELECT value FROM source"})
     assert not any(t.feeds_state for t in plan(copy_).topics)
+
+
+@pytest.mark.parametrize(
+    ("sink", "mode"),
+    [
+        (table(), "append"),
+        (table(mode="upsert", key=["k"]), "append"),
+        (table(mode="upsert", key=["k"], versionColumn="v"), "append"),
+        (table(mode="upsert", key=["k"]), "update"),
+    ],
+)
+def test_output_in_postgresql_needs_no_topic_of_decisions(sink: dict[str, Any], mode: str) -> None:
+    topics = [{"name": "in", "partitions": 3}]
+    compiled = plan(pipeline(sink=sink, state={"outputMode": mode}, topics=topics))
+    assert [(topic.name, topic.feeds_state) for topic in compiled.topics] == [("in", True)]
+    for role in Role:
+        assert DECISIONS_TOPIC not in {need.resource.name for need in needs(compiled)[role]}
+    assert values(compiled.commit)["decisions"] == "ackwright.decisions"
+    assert summary(compiled).costs[0].startswith("one transaction of the driver per micro-batch")
+
+
+def test_a_key_of_several_rows_is_the_caveat_of_a_table_with_state() -> None:
+    upserting = plan(pipeline(sink=table(mode="upsert", key=["k"]), state={"outputMode": "update"}))
+    links = {link.name: link for link in chain(upserting).links}
+    assert str(links["sink table"].caveat).startswith("the key must identify a row")
+    appending = {link.name: link for link in chain(plan(pipeline(sink=table()))).links}
+    assert appending["sink table"].caveat is None
+
+
+def test_control_a_stateless_pipeline_into_postgresql_has_no_decisions() -> None:
+    sql = {"sql": "SELECT key, value FROM source"}
+    compiled = plan(pipeline(state=None, checkpoint=None, source={"topics": ["in"]}, transform=sql, sink=table()))
+    assert "decisions" not in values(compiled.commit)

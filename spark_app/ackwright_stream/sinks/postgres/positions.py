@@ -3,7 +3,7 @@
 `ackwright.pipelines` has one row for each pipeline with its generation, which a driver raises when it joins.
 `ackwright.positions` has one row for each lane. A transaction that moves positions first locks the generation
 (FOR SHARE), so that no driver can join before it ends, then the positions (FOR UPDATE).
-(docs/postgres.md#how-it-works)
+(docs/postgres.md#how-it-works) Of stateful pipelines they also have the last decided batch (decisions.py).
 """
 
 from __future__ import annotations
@@ -31,16 +31,17 @@ CREATE TABLE IF NOT EXISTS ackwright.positions (
     PRIMARY KEY ("group", topic, partition)
 );
 """
-_NAMES = ("ackwright.pipelines", "ackwright.positions")
+NAMES = ("ackwright.pipelines", "ackwright.positions")
 _MAY_CREATE = "SELECT has_database_privilege(current_database(), 'CREATE')"
-_MISSING = "SELECT name FROM unnest(%s::text[]) AS name WHERE to_regclass(name) IS NULL"
+_MISSING = "SELECT name FROM unnest(%s::text[]) AS name WHERE to_regclass(name) IS NULL"  # also without the schema
 _UNUSABLE = """
 SELECT name || ': ' || right_ FROM unnest(%s::text[]) AS name, unnest(ARRAY['SELECT', 'INSERT', 'UPDATE']) AS right_
 WHERE to_regclass(name) IS NOT NULL AND NOT has_table_privilege(to_regclass(name), right_)
 """
+# The column batch exists once a stateful pipeline has run in the database.
 _READ = """
-SELECT topic, partition, "offset", topic_id, driver, pipeline FROM ackwright.positions
-WHERE "group" = %s AND (topic, partition) IN (SELECT * FROM unnest(%s::text[], %s::int[]))
+SELECT topic, partition, "offset", topic_id, driver, pipeline, (to_jsonb(p) ->> 'batch')::bigint
+FROM ackwright.positions AS p WHERE "group" = %s AND (topic, partition) IN (SELECT * FROM unnest(%s::text[], %s::int[]))
 ORDER BY topic, partition
 """
 _MOVE = """
@@ -48,6 +49,10 @@ INSERT INTO ackwright.positions AS p ("group", topic, partition, "offset", topic
 SELECT %s, * FROM unnest(%s::text[], %s::int[], %s::bigint[], %s::text[], %s::bigint[], %s::text[])
 ON CONFLICT ("group", topic, partition) DO UPDATE
 SET "offset" = excluded."offset", topic_id = excluded.topic_id, driver = excluded.driver, pipeline = excluded.pipeline
+"""
+_DECIDED = """
+UPDATE ackwright.positions AS p SET batch = lane.batch FROM unnest(%s::text[], %s::int[], %s::bigint[])
+AS lane (topic, partition, batch) WHERE p."group" = %s AND p.topic = lane.topic AND p.partition = lane.partition
 """
 _RECORD = """
 UPDATE ackwright.positions AS p
@@ -68,7 +73,7 @@ Statements = Cursor[tuple[Any, ...]]
 
 def problems(cursor: Statements) -> Iterator[JobError]:
     """Why the tables of positions can neither be used nor be created. Changes nothing."""
-    missing = [name for (name,) in cursor.execute(_MISSING, [list(_NAMES)]).fetchall()]
+    missing = missing_of(cursor, NAMES)
     if missing and not _one(cursor.execute(_MAY_CREATE)):
         statements = " ".join(TABLES.split())
         yield JobError(
@@ -77,7 +82,7 @@ def problems(cursor: Statements) -> Iterator[JobError]:
             f"run as the database's owner: {statements} and grant the role USAGE on schema ackwright, and SELECT, "
             "INSERT, UPDATE on both tables",
         )
-    unusable = [name for (name,) in cursor.execute(_UNUSABLE, [list(_NAMES)]).fetchall()]
+    unusable = [name for (name,) in cursor.execute(_UNUSABLE, [list(NAMES)]).fetchall()]
     if unusable:
         yield JobError(
             Reason.AUTHORIZATION_FAILED,
@@ -88,7 +93,12 @@ def problems(cursor: Statements) -> Iterator[JobError]:
 
 def exist(cursor: Statements) -> bool:
     """Whether the tables of positions exist."""
-    return not cursor.execute(_MISSING, [list(_NAMES)]).fetchall()
+    return not missing_of(cursor, NAMES)
+
+
+def missing_of(cursor: Statements, names: Iterable[str]) -> list[str]:
+    """Those of the tables that do not exist."""
+    return [name for (name,) in cursor.execute(_MISSING, [list(names)]).fetchall()]
 
 
 def has_any(cursor: Statements, group: str) -> bool:
@@ -111,7 +121,9 @@ def session(group: str, slot: int | str | None = None) -> str:
     return f"ackwright/{pipeline}/{'%' if slot is None else slot}"
 
 
-def terminate(cursor: Statements, group: str, slot: int | None = None, *, member: Membership | None = None) -> None:
+def terminate(
+    cursor: Statements, group: str, slot: int | str | None = None, *, member: Membership | None = None
+) -> None:
     """Ends the sessions of the tasks with this slot, or of all; what they have not committed is gone.
 
     member: none if another driver has joined since, whose tasks they may be.
@@ -168,6 +180,8 @@ def move(cursor: Statements, group: str, positions: Mapping[Lane, Position]) -> 
             [p.pipeline for p in values],
         ],
     )
+    if any(p.batch is not None for p in values):
+        cursor.execute(_DECIDED, [*_split(lanes), [p.batch for p in values], group])
 
 
 def record(cursor: Statements, group: str, lanes: Mapping[Lane, bool]) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import partial
 from itertools import chain, islice
 from typing import Any, TypeVar
 
@@ -19,9 +20,10 @@ from ackwright_stream.jobspec import Guarantee, JobSpec, PostgresSink, Reason
 from ackwright_stream.positions import Lane, Position
 from ackwright_stream.postgres_connection import Connection, connect, translate
 from ackwright_stream.sinks.base import Membership, Owner, Records, Rows
-from ackwright_stream.sinks.postgres import columns, dead_letters
+from ackwright_stream.sinks.postgres import columns, dead_letters, decisions
 from ackwright_stream.sinks.postgres import positions as store
 from ackwright_stream.sinks.postgres import table as tables
+from ackwright_stream.sinks.postgres.decisions import DecisionTable
 from ackwright_stream.sinks.postgres.positions import Statements
 from ackwright_stream.sinks.postgres.trial import TableTrial
 
@@ -37,12 +39,13 @@ class PostgresStore:
     spark_writer = None
     takes_dead_letters = True
     staging = None
-    decisions = None
     locks = True  # False in a negative control: nothing is locked
 
     def __init__(self, job: JobSpec) -> None:
         self.job, self.sink = job, job.sink_of(PostgresSink)
         self._letters = self.sink.of_dead_letters
+        deciding = DecisionTable(job.group, self._driver_transaction, partial(self.open, "driver"))
+        self.decisions = deciding if job.state else None
         self._connection: Connection | None = None  # of the tasks
         self._has_settled = False  # whether this process has committed positions
         self._member: tuple[Membership, float] | None = None  # and when it was last known to be one
@@ -51,7 +54,8 @@ class PostgresStore:
 
     def check(self, rows: DataFrame | None = None) -> None:
         with self._driver_transaction() as cursor:
-            problems = [*store.problems(cursor), *tables.problems(cursor, self.sink, rows and rows.schema.fields)]
+            problems = [*store.problems(cursor), *(decisions.problems(cursor) if self.decisions else ())]
+            problems += [*tables.problems(cursor, self.sink, rows and rows.schema.fields)]
             if self._letters:
                 problems += tables.problems(cursor, self._letters, dead_letters.fields())
         if problems:
@@ -102,6 +106,8 @@ class PostgresStore:
                     f"{self._name} from one backup",
                 )
             store.create(cursor)
+            if self.decisions:
+                decisions.create(cursor)
         deadline = time.monotonic() + self.job.operation_timeout_ms / 1000
         while True:
             try:
@@ -175,8 +181,11 @@ class PostgresStore:
     def output_ends(self) -> Mapping[str, Any]:
         return {}
 
+    def trial(self) -> AbstractContextManager[TableTrial] | None:
+        return None if self.job.state else self._trial()  # a row of the output of state is not of one record
+
     @contextmanager
-    def trial(self) -> Iterator[TableTrial]:
+    def _trial(self) -> Iterator[TableTrial]:
         connection = connect(self.sink)
         try:
             with translating("trying rows"), connection.cursor() as cursor:
@@ -204,7 +213,7 @@ class PostgresStore:
 
     # ------------------------------------------------------------ the tasks
 
-    def open(self, slot: int, lanes: Sequence[Lane], membership: Membership) -> PostgresTransaction:
+    def open(self, slot: int | str, lanes: Sequence[Lane], membership: Membership) -> PostgresTransaction:
         def begin(cursor: Statements) -> Mapping[Lane, Position | None]:
             _begin(cursor, self.sink, store.session(self.job.group, slot))
             if self.locks:
@@ -285,7 +294,14 @@ class PostgresTransaction:
         """begin: locks the positions in a new transaction and returns them."""
         self._sink, self._begin, self.positions = sink, begin, begin()
 
-    def commit(self, positions: Mapping[Lane, Position], rows: Rows = (), letters: Rows = ()) -> int:
+    def commit(
+        self,
+        positions: Mapping[Lane, Position],
+        rows: Rows = (),
+        letters: Rows = (),
+        *,
+        also: Callable[[Statements], None] | None = None,  # what else is done in the transaction, if anything
+    ) -> int:
         try:
             started = time.monotonic()
             rows = fetched(rows)
@@ -299,6 +315,8 @@ class PostgresTransaction:
         def write(cursor: Statements) -> int:
             written = self._sink.insert(cursor, rows, letters)
             store.move(cursor, self._sink.job.group, positions)
+            if also:
+                also(cursor)
             fault_point("before-commit", *positions)
             return written
 

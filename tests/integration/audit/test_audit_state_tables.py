@@ -1,0 +1,58 @@
+"""The audit judges the output of state in a table of PostgreSQL. A job writes it, and psql damages it.
+
+See docs/audit.md#stateful-pipelines.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from ackwright.local.kafka import EmbeddedKafka
+from ackwright_stream.audit import audit
+from ackwright_stream.errors import JobError
+from ackwright_stream.jobspec import JobSpec, Reason
+from ackwright_stream.reports import Verdict
+from integration.support.postgres import Database
+from integration.support.stateful_tables import COUNTS, stateful_table
+
+
+def faults(spark: SparkSession, job: JobSpec) -> tuple[int, int, int]:
+    """Lost, duplicated and unexpected rows, of a report that judges them."""
+    report = audit(spark, job)
+    result = (report.lost, report.duplicated, report.unexpected)
+    assert report.verdict is (Verdict.BROKEN if any(result) else Verdict.HELD), report
+    return result
+
+
+def test_counts_of_an_upserted_table_are_compared_by_key(
+    kafka: EmbeddedKafka, database: Database, tmp_path: Path, spark: SparkSession
+) -> None:
+    with stateful_table(kafka, database, tmp_path, f"audited-{uuid.uuid4().hex[:8]}") as pipeline:
+        pipeline.spec = replace(pipeline.spec, transform=replace(pipeline.spec.transform, sql=COUNTS))
+        pipeline.killed_at("batch-end")
+        pipeline.drained()
+    job = pipeline.spec
+    assert faults(spark, job) == (0, 0, 0)
+    for damage, expected in [
+        ("UPDATE counts SET value = '1' WHERE key = 'p0'", (1, 0, 1)),
+        ("DELETE FROM counts WHERE key = 'p0'", (1, 0, 0)),
+        (
+            "INSERT INTO counts SELECT 'p0', value FROM counts WHERE key = 'p1'; UPDATE counts SET key = 'other' "
+            "WHERE key = 'p1'",
+            (1, 0, 1),
+        ),
+    ]:
+        database.sql(damage)
+        assert faults(spark, job) == expected, damage
+    database.sql("UPDATE counts SET key = 'p1' WHERE key = 'other'")
+    assert faults(spark, job) == (0, 0, 0)
+
+    database.sql('UPDATE ackwright.positions SET "offset" = "offset" - 1')
+    with pytest.raises(JobError) as raised:
+        audit(spark, job)
+    assert raised.value.reason is Reason.STATE_LOST

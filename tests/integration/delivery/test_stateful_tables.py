@@ -1,0 +1,96 @@
+"""Stateful pipelines from Kafka to a table of PostgreSQL, whose drivers are killed and replaced.
+
+See docs/protocol.md#stateful-pipelines-into-postgresql. tests/integration/postgres/test_decisions.py has the
+transaction without Spark.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ackwright.local.kafka import EmbeddedKafka
+from integration.support.postgres import Database, Postgres
+from integration.support.stateful_pipelines import Counted
+from integration.support.stateful_tables import StatefulTable, stateful_table
+
+# As a driver would be that writes the output in a transaction before that of the decision.
+TWO_TRANSACTIONS = """
+from ackwright_stream.fault_points import fault_point
+from ackwright_stream.sinks.postgres import sink as sinks
+
+_commit = sinks.PostgresTransaction.commit
+
+
+def commit(self, positions, rows=(), letters=(), *, also=None):
+    sinks.PostgresStore(self._sink.job).write((), rows)
+    fault_point("between")
+    return _commit(self, positions, also=also)
+
+
+sinks.PostgresTransaction.commit = commit
+"""
+
+
+@pytest.fixture
+def pipeline(kafka: EmbeddedKafka, database: Database, tmp_path: Path) -> Iterator[StatefulTable]:
+    with stateful_table(kafka, database, tmp_path, f"stateful-{uuid.uuid4().hex[:8]}") as created:
+        yield created
+
+
+def change(pipeline: StatefulTable, directory: Path, module: str) -> None:
+    """Makes the drivers run with a change of the job."""
+    (directory / "sitecustomize.py").write_text(module)
+    pipeline.environment["PYTHONPATH"] = os.pathsep.join([str(directory), os.environ.get("PYTHONPATH", "")])
+
+
+def test_counts_go_on_over_kills_at_each_step(pipeline: StatefulTable) -> None:
+    """State is stored and nothing decided; all is in an open transaction; committed; before Spark's log of commits."""
+    for point in ("evaluated", "before-commit", "after-commit", "batch-end"):
+        pipeline.killed_at(point)
+    pipeline.drained()
+    assert pipeline.counted() == Counted()
+
+
+def test_output_and_decision_in_two_transactions_are_not_of_one_evaluation(
+    pipeline: StatefulTable, tmp_path: Path
+) -> None:
+    """Control of the test above: the driver is killed between the two."""
+    change(pipeline, tmp_path, TWO_TRANSACTIONS)
+    pipeline.killed_at("between")
+    pipeline.drained()
+    counted = pipeline.counted()
+    assert counted.marks > 0
+    assert counted.backwards > 0
+
+
+def test_a_driver_that_was_suspended_does_not_commit_beside_its_successor(pipeline: StatefulTable) -> None:
+    with pipeline.overtaken("before-commit") as driver:
+        pipeline.feed()
+        pipeline.caught_up(driver)
+        pipeline.drain(driver)
+    assert pipeline.counted() == Counted()
+
+
+def test_counts_go_on_after_the_server_was_killed(
+    kafka: EmbeddedKafka, fragile_postgres: Postgres, tmp_path: Path
+) -> None:
+    """While the transaction is open, and between the commit and Spark's log of commits."""
+    database = Database(fragile_postgres, tmp_path)
+    with stateful_table(kafka, database, tmp_path, f"server-{uuid.uuid4().hex[:8]}") as pipeline:
+        with pipeline.life() as job:
+            pipeline.caught_up(job)
+            for point in ("before-commit", "after-commit"):
+                hit = job.arm(point)
+                pipeline.feed()
+                job.arrived(hit)
+                fragile_postgres.kill()
+                job.release(point)
+                fragile_postgres.start()
+                pipeline.caught_up(job)
+            pipeline.drain(job)
+        assert pipeline.counted() == Counted()

@@ -1,0 +1,242 @@
+"""Decisions of stateful pipelines in a real PostgreSQL: one transaction with rows and positions. psql reads them.
+
+See docs/protocol.md#stateful-pipelines-into-postgresql.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ackwright_stream.errors import JobError
+from ackwright_stream.jobspec import JobSpec, Reason
+from ackwright_stream.sinks.postgres import decisions
+from ackwright_stream.sinks.postgres.sink import PostgresStore
+from integration.support.postgres import Database
+from integration.support.postgres_proxy import cutting_commits
+from integration.support.postgres_stores import A, B, Driver, job, offsets, position, rows
+from integration.support.stateful_pipelines import with_state
+from waiting import ANSWER, WAIT, wait_until
+
+pytestmark = pytest.mark.usefixtures("rows_table")
+
+
+def stateful(directory: Path, database: Database, **fields: Any) -> JobSpec:
+    """A jobspec that only the sink and the lanes read, with state."""
+    return with_state(job(directory, database, **fields), directory / "state")
+
+
+def driver_of(spec: JobSpec) -> Driver:
+    """A driver that has taken the pipeline."""
+    driver = Driver(spec, [A, B])
+    driver.lanes.batch = batches(driver)[0]
+    return driver
+
+
+def batches(driver: Driver) -> list[int | None]:
+    """The last batch, as the position of each lane has it."""
+    return [p.batch if p else None for p in driver.sink.read([A, B]).values()]
+
+
+def decide(driver: Driver, batch: int, start: int, until: int, parts: Any = None) -> int:
+    """Decides a batch that moves lane A, with a row for each offset. parts: in place of these rows."""
+    output = parts if parts is not None else rows(A, start, until)
+    return driver.lanes.decide_batch({A: start, B: 0}, {A: until, B: 0}, output, batch, f"decision {batch}")
+
+
+def stored(database: Database) -> list[list[str]]:
+    return database.sql("SELECT batch, decision FROM ackwright.decisions ORDER BY batch")
+
+
+def last(driver: Driver) -> str | None:
+    assert driver.sink.decisions is not None
+    return driver.sink.decisions.last()
+
+
+def test_rows_positions_and_decision_change_together(database: Database, tmp_path: Path) -> None:
+    """Each position has the number of the batch, also that of a lane that does not move."""
+    driver = driver_of(stateful(tmp_path, database))
+    assert (last(driver), batches(driver)) == (None, [None, None])
+    assert decide(driver, 0, 0, 10) == 10
+    assert decide(driver, 1, 10, 15) == 5
+    assert last(driver) == "decision 1"
+    assert batches(driver) == [1, 1]
+    assert (offsets(database), position(database), position(database, B)) == (list(range(15)), 15, 0)
+    assert stored(database) == [["0", "decision 0"], ["1", "decision 1"]]
+
+
+def test_an_error_of_the_rows_leaves_nothing(database: Database, tmp_path: Path) -> None:
+    driver = driver_of(stateful(tmp_path, database))
+
+    def broken() -> Iterator[Any]:
+        yield from rows(A, 0, 10)
+        raise JobError(Reason.TOPIC_REPLACED, "the last one")
+
+    with pytest.raises(JobError, match="the last one"):
+        decide(driver, 0, 0, 10, broken())
+    assert (offsets(database), position(database), stored(database), batches(driver)) == ([], 0, [], [None, None])
+
+
+def test_a_second_decision_of_a_batch_leaves_nothing(database: Database, tmp_path: Path) -> None:
+    """Positions and decisions that do not belong together, as after half a restore."""
+    driver = driver_of(stateful(tmp_path, database))
+    decide(driver, 0, 0, 10)
+    decide(driver, 1, 10, 15)
+    with pytest.raises(JobError, match="decisions_pkey"):
+        decide(driver, 1, 15, 20)
+    assert (offsets(database), position(database), last(driver)) == (list(range(15)), 15, "decision 1")
+
+
+@pytest.mark.parametrize("arrives", [True, False], ids=["committed", "lost"])
+def test_after_an_unknown_outcome_positions_and_decision_are_of_one_batch(
+    database: Database, tmp_path: Path, arrives: bool
+) -> None:
+    spec = stateful(tmp_path, database)
+    decide(driver_of(spec), 0, 0, 10)
+    cut = driver_of(spec)
+    with cutting_commits(database.server.host, database.server.port, arrives=arrives) as port:
+        cut.lanes.sink = PostgresStore(stateful(tmp_path, database, port=port))
+        with pytest.raises(JobError) as caught:
+            decide(cut, 1, 10, 15)
+    assert caught.value.reason is Reason.SINK_UNREACHABLE, caught.value
+    next_one = driver_of(spec)
+    number, end = (1, 15) if arrives else (0, 10)
+    assert (last(next_one), batches(next_one)) == (f"decision {number}", [number, number])
+    assert (offsets(database), position(database)) == (list(range(end)), end)
+    decide(next_one, number + 1, end, 20)
+    assert offsets(database) == list(range(20))
+
+
+class Paused:
+    """A driver in another thread that stops in the middle of its rows until release()."""
+
+    def __init__(self, driver: Driver, batch: int, start: int, until: int) -> None:
+        self.outcome: Any = None
+        self._arrived, self._release = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._run, args=(driver, batch, start, until), daemon=True)
+        self._thread.start()
+        wait_until(lambda: self._arrived.is_set() or self.outcome, "the transaction is open")
+
+    def _run(self, driver: Driver, batch: int, start: int, until: int) -> None:
+        def slow() -> Iterator[Any]:
+            for i, part in enumerate(rows(A, start, until, batch=1)):
+                yield part
+                if i == 0:
+                    self._arrived.set()
+                    self._release.wait(WAIT)
+
+        try:
+            self.outcome = decide(driver, batch, start, until, slow())
+        except JobError as e:
+            self.outcome = e
+
+    def release(self) -> Any:
+        """What became of the batch."""
+        self._release.set()
+        self._thread.join(ANSWER)
+        return self.outcome
+
+
+def test_a_driver_that_holds_the_positions_is_ended_by_the_next_one(database: Database, tmp_path: Path) -> None:
+    spec = stateful(tmp_path, database)
+    decide(driver_of(spec), 0, 0, 10)
+    zombie = Paused(driver_of(spec), 1, 10, 20)
+    decide(driver_of(spec), 1, 10, 17)
+    error = zombie.release()
+    assert isinstance(error, JobError)
+    assert error.reason is Reason.SINK_UNREACHABLE, error
+    assert (offsets(database), position(database)) == (list(range(17)), 17)
+    assert stored(database) == [["0", "decision 0"], ["1", "decision 1"]]
+
+
+@pytest.mark.parametrize("locks", [True, False], ids=["locks", "control"])
+def test_a_driver_that_was_overtaken_is_refused(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, locks: bool
+) -> None:
+    """Also by a batch that moves no lane. Control: without locks one that has compared the generation continues."""
+    monkeypatch.setattr(PostgresStore, "locks", locks)
+    spec = stateful(tmp_path, database)
+    decide(driver_of(spec), 0, 0, 10)
+    older = driver_of(spec)
+    if locks:
+        driver_of(spec)
+        with pytest.raises(JobError, match="another driver has joined"):
+            decide(older, 1, 10, 10, ())
+        assert last(older) == "decision 0"
+        return
+    monkeypatch.setattr("ackwright_stream.sinks.postgres.positions.terminate", lambda *_, **__: None)
+    zombie = Paused(older, 2, 10, 15)  # not batch 1, of which the primary key would refuse a second decision
+    decide(driver_of(spec), 1, 10, 17)
+    assert zombie.release() == 5
+    assert offsets(database) != list(range(position(database)))
+
+
+def test_a_new_state_begins_with_its_own_decisions(database: Database, tmp_path: Path) -> None:
+    """Its loss was accepted; the positions remain."""
+    driver = driver_of(stateful(tmp_path, database))
+    decide(driver, 0, 0, 10)
+    decide(driver, 1, 10, 15)
+    decide(driver, 0, 15, 20)
+    assert (stored(database), batches(driver)) == ([["0", "decision 0"]], [0, 0])
+
+
+def test_old_decisions_are_deleted(database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decisions, "RETAINED", 2)
+    driver = driver_of(stateful(tmp_path, database))
+    for batch in range(5):
+        decide(driver, batch, batch, batch + 1)
+    assert [batch for batch, _ in stored(database)] == ["3", "4"]
+
+
+def test_decisions_that_were_deleted_are_noticed_by_the_positions(database: Database, tmp_path: Path) -> None:
+    spec = stateful(tmp_path, database)
+    decide(driver_of(spec), 0, 0, 10)
+    database.sql("DROP TABLE ackwright.decisions")
+    next_one = driver_of(spec)
+    assert (last(next_one), batches(next_one)) == (None, [0, 0])
+
+
+def test_a_stateless_pipeline_of_the_database_stays_as_it_is(database: Database, tmp_path: Path) -> None:
+    """Its tables are older, and it writes on while the stateful one adds its own."""
+    spec, group = job(tmp_path, database), {"group.id": "test.other"}
+    spec = replace(
+        spec,
+        group="test.other",
+        positions_consumer={**spec.positions_consumer, **group},
+        topic_consumer={**spec.topic_consumer, **group},
+    )
+    stateless = Driver(spec)
+    assert "batch" not in columns(database)
+    decide(driver_of(stateful(tmp_path, database)), 0, 0, 10)
+    assert "batch" in columns(database)
+    stateless.lanes.advance_all({A: 5})
+    groups = database.sql('SELECT "offset", batch FROM ackwright.positions WHERE partition = 0 ORDER BY "offset"')
+    assert groups == [["5", ""], ["10", "0"]]
+
+
+def columns(database: Database) -> set[str]:
+    where = "table_schema = 'ackwright' AND table_name = 'positions'"
+    return {name for (name,) in database.sql(f"SELECT column_name FROM information_schema.columns WHERE {where}")}  # noqa: S608
+
+
+def test_a_role_that_may_not_create_the_table_is_shown_the_statements(database: Database, tmp_path: Path) -> None:
+    Driver(job(tmp_path, database))  # creates the tables of positions
+    database.sql("ALTER TABLE ackwright.positions OWNER TO CURRENT_USER", admin=True)
+    database.sql(f"GRANT SELECT, INSERT, UPDATE ON ackwright.positions TO {database.role}", admin=True)
+    store = PostgresStore(stateful(tmp_path, database))
+    with pytest.raises(JobError, match="the role may not create it") as caught:
+        store.check()
+    assert caught.value.reason is Reason.TABLE_UNSUITABLE
+    database.sql(decisions.TABLE, admin=True)
+    with pytest.raises(JobError, match="lacks SELECT, INSERT, DELETE on the table of decisions") as caught:
+        store.check()
+    assert caught.value.reason is Reason.AUTHORIZATION_FAILED
+    database.sql(f"GRANT SELECT, INSERT, DELETE ON ackwright.decisions TO {database.role}", admin=True)
+    store.check()
+    decide(driver_of(stateful(tmp_path, database)), 0, 0, 10)
+    assert offsets(database) == list(range(10))
