@@ -16,7 +16,8 @@ from ackwright.settings import OperatorSettings
 
 UID = "0e5b5ab4-8a6c-4b43-8b2c-3f1f0c2d9a11"
 SETTINGS = OperatorSettings()
-EXAMPLES = [load(path)[0] for path in sorted((Path(__file__).parents[3] / "examples").glob("*.yaml"))]
+_ALL = [load(path)[0] for path in sorted((Path(__file__).parents[3] / "examples").glob("*.yaml"))]
+EXAMPLES = [example for example in _ALL if example.spec.state is None]
 MINIMAL: dict[str, Any] = {
     "guarantee": "exactly-once",
     "kafka": {"bootstrapServers": "k:9092"},
