@@ -116,20 +116,24 @@ def _times(child: Any) -> dict[int, Any]:
 
 
 def _end(parts: list[Any], this: Any, other: Any) -> int | None:
-    """Microseconds from the event time of one side to the watermark at which Spark removes its record."""
-    equal = [end for part in parts if (end := _equal_end(part, this, other)) is not None]
+    """Microseconds from the event time of one side to the watermark at which Spark removes its record. None: not known.
+
+    With an equality of the event times Spark compares the key of the join with the watermark, which is the event time
+    only if neither of the two is shifted.
+    """
+    equal = [shifts for part in parts if (shifts := _equal_shifts(part, this, other)) is not None]
     if equal:
-        return equal[0]
+        return 0 if set(equal) == {(0, 0)} else None
     # Of several limits Spark takes the one that keeps records longest.
     return max((end for part in parts if (end := _range_end(part, this, other)) is not None), default=None)
 
 
-def _equal_end(part: Any, this: Any, other: Any) -> int | None:
-    """If this is an equality of the two event times."""
+def _equal_shifts(part: Any, this: Any, other: Any) -> tuple[int, int] | None:
+    """Microseconds by which both sides are shifted, if this is an equality of the two event times."""
     if class_name(part) != "EqualTo":
         return None
-    by_time = dict(operand for operand in _operands(part, this, other) if operand is not None)
-    return by_time["this"] if by_time.keys() == {"this", "other"} and 0 in by_time.values() else None
+    left, right = _operands(part, this, other)
+    return (left[1], right[1]) if left and right and left[0] != right[0] else None
 
 
 def _range_end(part: Any, this: Any, other: Any) -> int | None:
