@@ -257,8 +257,30 @@ JOIN = """
 """
 _SELECT = "SELECT o.id AS key, p.amount AS value FROM source o"
 _EQUAL = f"{_SELECT} JOIN source p ON o.id = p.order_id"
+_WITHIN = "o.id = p.order_id AND p.at BETWEEN o.at AND o.at + INTERVAL 1 HOUR"
+_ORDERS = "(SELECT * FROM source WHERE kafka.topic = 'orders') o"
+_PAYMENTS = "(SELECT * FROM source WHERE kafka.topic = 'payments') p"
+
+
+def joined_sides(kind: str, condition: str = _WITHIN) -> str:
+    """A join of this kind of orders with payments, of which each side is filtered before the join."""
+    columns = "o.id AS key, o.amount AS value"
+    if "SEMI" not in kind:
+        columns = (
+            "coalesce(o.id, p.order_id) AS key, concat_ws(' ', nvl(o.amount, 'none'), nvl(p.amount, 'none')) AS value"
+        )
+    return f"SELECT {columns} FROM {_ORDERS} {kind} JOIN {_PAYMENTS} ON {condition}"  # noqa: S608
+
+
+# Each order has a random mark, which is in the state.
+JOIN_WITH_MARKS = f"""
+    SELECT o.id AS key, concat_ws(' ', o.amount, p.amount, o.mark) AS value
+    FROM (SELECT id, amount, at, rand() AS mark FROM source WHERE kafka.topic = 'orders') o
+    JOIN {_PAYMENTS} ON {_WITHIN}
+"""  # noqa: S608
 # Joins that a stateful pipeline with an event time can have.
 JOINS = (
+    JOIN_WITH_MARKS,
     JOIN,
     f"{_EQUAL} AND o.at = p.at",
     f"{_EQUAL} AND o.at <= p.at AND p.at < o.at + INTERVAL 10 MINUTES",
@@ -277,6 +299,17 @@ JOINS = (
     SELECT o.id AS key, amount AS value FROM orders o JOIN payments p ON o.id = p.id
     AND paid >= at AND paid <= at + INTERVAL 1 HOUR
     """,
+    f"{_SELECT} LEFT JOIN source p ON o.id = p.order_id AND o.at = p.at",
+    f"{_SELECT} LEFT JOIN source p ON {_WITHIN} AND o.amount = 'x' WHERE o.kafka.topic = 'orders'",
+    f"{_SELECT} LEFT JOIN source p ON {_WITHIN} WHERE p.amount IS NULL",
+    f"{_SELECT} FULL OUTER JOIN source p ON {_WITHIN} AND o.id IS NOT NULL",
+    "SELECT id AS key, 'x' AS value FROM source o LEFT SEMI JOIN source p USING (id, at)",
+    f"SELECT o.id AS value FROM source o SEMI JOIN source p ON {_WITHIN} AND p.kafka.topic = 'a'",  # noqa: S608
+    joined_sides("LEFT"),
+    joined_sides("LEFT OUTER", f"{_WITHIN} AND p.kafka.partition = 0"),
+    joined_sides("RIGHT"),
+    joined_sides("FULL", f"{_WITHIN} AND p.order_id IS NOT NULL"),
+    joined_sides("LEFT SEMI"),
 )
 # Joins that are refused, each with the text at which the error is shown and a part of the problem.
 REFUSED_JOINS = (
@@ -285,18 +318,36 @@ REFUSED_JOINS = (
     (f"{_EQUAL} AND p.at <= o.at + INTERVAL 1 HOUR", "JOIN", "forever"),
     (f"{_EQUAL} AND p.at BETWEEN '2026-01-01' AND '2027-01-01'", "JOIN", "forever"),
     (f"{_SELECT} JOIN source p ON p.at BETWEEN o.at AND o.at + INTERVAL 1 HOUR", "JOIN", "without an equality"),
-    (f"{_SELECT} LEFT JOIN source p ON o.id = p.order_id AND o.at = p.at", "JOIN", "LEFT"),
-    (f"{_SELECT} FULL OUTER JOIN source p ON o.id = p.order_id AND o.at = p.at", "JOIN", "FULL"),
     (f"{_SELECT} CROSS JOIN source p", "JOIN", "CROSS"),
-    ("SELECT id AS key, 'x' AS value FROM source o LEFT SEMI JOIN source p USING (id, at)", "JOIN", "LEFT SEMI"),
+    ("SELECT o.id AS value FROM source o LEFT ANTI JOIN source p USING (id, at)", "JOIN", "LEFT ANTI"),
+    (f"{_SELECT} LEFT JOIN source p ON o.id = p.order_id WHERE o.at = p.at", "o.at = p.at", "WHERE"),
+    (f"{_SELECT} LEFT JOIN source p ON o.id = p.order_id AND p.at >= o.at", "JOIN", "forever"),
+    (
+        f"{_SELECT} LEFT JOIN source p ON o.id = p.order_id AND p.at >= o.at WHERE p.at - INTERVAL 1 HOUR < o.at",
+        "p.at - INTERVAL",
+        "WHERE",
+    ),
+    (
+        f"{_SELECT} LEFT JOIN source p ON o.id = p.order_id AND p.at >= o.at "
+        "WHERE nvl(p.at, o.at) < o.at + INTERVAL 1 HOUR",
+        "JOIN",
+        "forever",
+    ),
+    (f"{_SELECT} LEFT JOIN source p ON {_WITHIN} WHERE p.kafka.topic = 'payments'", "p.kafka.topic", "WHERE"),
+    (f"{_SELECT} RIGHT JOIN source p ON {_WITHIN} WHERE 'orders' = o.kafka.topic", "'orders' =", "WHERE"),
+    (f"{_SELECT} FULL JOIN source p ON {_WITHIN} WHERE o.amount LIKE 'a%'", "o.amount LIKE", "WHERE"),
+    (f"{joined_sides('LEFT')} WHERE p.amount <> 'x'", "p.amount <> 'x'", "WHERE"),
+    (f"{_SELECT} LEFT JOIN source p ON {_WITHIN} AND o.kafka.topic = 'orders'", "o.kafka.topic", "on "),
+    (f"{_SELECT} RIGHT JOIN source p ON {_WITHIN} AND p.kafka.topic = 'payments'", "p.kafka.topic", "on "),
+    (f"{_SELECT} FULL JOIN source p ON {_WITHIN} AND o.kafka.topic = 'orders'", "o.kafka.topic", "on "),
     (f"{_EQUAL} AND o.at = p.at JOIN source q ON o.id = q.id AND o.at = q.at", "JOIN source q", "2 joins"),
     (_EQUAL.replace("SELECT", "SELECT DISTINCT") + " AND o.at = p.at", "DISTINCT", "together with"),
 )
 
 
-def joined(condition: str) -> str:
+def joined(condition: str, kind: str = "") -> str:
     """A join of orders with their payments by this further condition."""
-    return f"SELECT o.id AS key, p.amount AS value FROM source o JOIN source p ON o.id = p.order_id AND {condition}"  # noqa: S608
+    return f"{_SELECT} {kind} JOIN source p ON o.id = p.order_id AND {condition}"
 
 
 def mutations(number: int, seed: int) -> Iterator[str]:

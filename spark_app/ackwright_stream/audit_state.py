@@ -7,7 +7,8 @@ watermarks. The result is compared
     append             with all records of the sink
     update             with the last record of each key; in a topic the number of all records is that of the decisions
     dropDuplicates     with all records; if another record of the same key may have been chosen, with the candidates
-    join               with all records: Spark neither stores a late record nor joins it with stored ones
+    join               with all records: Spark neither stores a late record nor joins it with stored ones; of an outer
+                       join with the rows without a match of which the watermark has passed the end of their range
 
 The code that evaluates batches, and the one that decides them, is not used here.
 """
@@ -32,6 +33,7 @@ from ackwright_stream.audit_report import Comparison
 from ackwright_stream.audit_sinks.base import DecidingReader, Output, SinkReader
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import JobSpec, Reason
+from ackwright_stream.spark_internals import outer_joins
 from ackwright_stream.spark_internals.state_steps import (
     StateKey,
     StateStep,
@@ -99,6 +101,7 @@ class Shape:
     step: StateStep | None
     timed: StateKey | None  # the key that the watermark ends; None: state stays forever
     unjudged: str | None  # why its output cannot be computed again; None: it can
+    row_ends: tuple[outer_joins.RowEnd, ...] = ()  # of a join: when it writes rows without a match
 
     @property
     def aggregates(self) -> bool:
@@ -121,7 +124,11 @@ def shape_of(job: JobSpec, stream: DataFrame) -> Shape:
     [step] = steps
     timed = [key for key in step.keys if key.timed]
     watermark = job.state is not None and job.state.event_time is not None
-    return Shape(step, timed[0] if timed else None, _unjudged(step, timed, watermark=watermark))
+    unjudged = _unjudged(step, timed, watermark=watermark)
+    row_ends = outer_joins.row_ends(stream) if step.kind == "Join" else ()
+    if row_ends is None:
+        unjudged = "the range of the outer join is not one that the audit can compute"
+    return Shape(step, timed[0] if timed else None, unjudged, row_ends or ())
 
 
 def _unjudged(step: StateStep, timed: Sequence[StateKey], *, watermark: bool) -> str | None:
@@ -164,6 +171,9 @@ def compare(
     if shape.timed and shape.step and not unjudged:
         counting = _counting(spark, job, records, shape.timed, history)
     output = transform.run_transform(spark, counting, job.transform, job.state)
+    if shape.joins and not unjudged:
+        ended = history.last.emitted_before * _MS
+        output = outer_joins.without_later_rows(spark, output, shape.row_ends, ended)
     if not unjudged and not transform.is_deterministic(output):
         unjudged = [Doubt("the transform is not deterministic (rand(), first(), now() and the like)")]
     last_of_key = job.state is not None and job.state.output_mode == "update" and shape.aggregates

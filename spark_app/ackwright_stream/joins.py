@@ -14,6 +14,8 @@ from ackwright_stream.jobspec import Reason, StateSettings
 from ackwright_stream.spark_internals import join_steps
 
 _RANGE = "p.at BETWEEN o.at AND o.at + INTERVAL 1 HOUR"
+_SIDE = "(SELECT * FROM source WHERE kafka.topic = 'TOPIC') o"
+_KINDS = frozenset({"INNER", "LEFT OUTER", "RIGHT OUTER", "FULL OUTER", "LEFT SEMI"})  # what Spark runs on streams
 
 
 def check_join(output: DataFrame, state: StateSettings, others: Collection[str]) -> None:
@@ -29,8 +31,9 @@ def check_join(output: DataFrame, state: StateSettings, others: Collection[str])
     if len(joins) > 1:
         raise _refused(f"has {len(joins)} joins", "join the view source with itself once")
     [join] = joins
-    if join.kind != "INNER":
-        raise _refused(f"uses {join.kind} JOIN, which is not built for stateful pipelines", "write JOIN")
+    if join.kind not in _KINDS:
+        remedy = "write LEFT JOIN, and keep the rows whose right side IS NULL" if "ANTI" in join.kind else "write JOIN"
+        raise _refused(f"uses {join.kind} JOIN, which is not built for stateful pipelines", remedy)
     if state.event_time is None:
         raise _refused("uses JOIN without a watermark, so its state would grow forever", "declare source.eventTime")
     if state.output_mode != "append":
@@ -44,17 +47,42 @@ def check_join(output: DataFrame, state: StateSettings, others: Collection[str])
     if join_steps.sources(output) != 1:
         # Spark would ask Kafka twice for the ends of a batch, and records may arrive in between.
         raise _refused("reads the source in several ways", "join the view source with itself")
-    _check_state(join_steps.join_state(output), state.event_time)
-
-
-def _check_state(of_join: join_steps.JoinState | None, event_time: str) -> None:
+    of_join = join_steps.join_state(output)
     if of_join is None:
         raise _refused("has a JOIN whose condition is never true", "correct the condition")
+    _check_filters(join, of_join)
+    _check_state(of_join, state.event_time)
+
+
+def _check_filters(join: join_steps.Join, of_join: join_steps.JoinState) -> None:
+    """Raises JobError if a filter is on the wrong side of an outer join."""
+    if of_join.kind != join.kind:
+        raise _refused(
+            f"has a {join.kind} JOIN and a WHERE that drops its records without a match",
+            f"filter each side before the join, such as {_SIDE}",
+        )
+    preserved = {"LEFT OUTER": ("left",), "RIGHT OUTER": ("right",), "FULL OUTER": ("left", "right")}.get(join.kind, ())
+    of_metadata = {"left": join.left_metadata, "right": join.right_metadata}
+    for side in preserved:
+        if of_metadata[side]:
+            raise _refused(
+                f"has a {join.kind} JOIN with a condition on kafka of its {side} side alone, so that the other records "
+                "of that side are records without a match",
+                f"filter that side before the join, such as {_SIDE}",
+            )
+
+
+def _check_state(of_join: join_steps.JoinState, event_time: str) -> None:
     if of_join.by_window:
         raise _refused("joins by windows of the event time", f"compare {event_time} itself, such as {_RANGE}")
     if not of_join.by_equality:
         raise _refused("has a JOIN without an equality", "add one to its condition, such as o.id = p.id")
-    endless = [side for side, ends in (("left", of_join.left_ends), ("right", of_join.right_ends)) if not ends]
+    if of_join.nulls is not None:
+        raise _refused(
+            f"has a JOIN by {of_join.nulls}, which may be null on both sides, and Spark matches null with null",
+            "add to its condition that one of them is not null, such as o.id IS NOT NULL",
+        )
+    endless = [side for side, end in (("left", of_join.left_end), ("right", of_join.right_end)) if end is None]
     if endless:
         raise _refused(
             f"has a JOIN that keeps the records of its {' and '.join(endless)} side forever, because its condition "

@@ -13,7 +13,7 @@ from sqlglot import exp
 from sqlglot.tokenizer_core import Token
 
 from ackwright.planning.schema_ddl import TextProblem
-from ackwright.planning.sql_columns import VIEW
+from ackwright.planning.sql_columns import VIEW, offset_of
 from ackwright_stream.reasons import Reason
 
 _RIGHT_RANGE = "{right}.{at} BETWEEN {left}.{at} AND {left}.{at} + INTERVAL 1 HOUR"
@@ -21,6 +21,12 @@ _OTHER_PIPELINE = "let another pipeline read the output of this one"
 # Of the difference between the event time of the left side and that of the right side.
 _UPPER, _LOWER = "upper", "lower"
 _COMPARISONS = (exp.EQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.Between)
+# Of a column that is null they are null, so that WHERE drops the row.
+_NULL_OF_NULL = (*_COMPARISONS, exp.NEQ, exp.Like)
+_OUTER = ("LEFT", "RIGHT", "FULL")
+_BUILT = (*_OUTER, "LEFT SEMI", "SEMI")
+_METADATA = "kafka"
+_FILTERED = "(SELECT * FROM source WHERE kafka.topic = 'TOPIC') {table}"
 
 
 @dataclass(frozen=True)
@@ -67,8 +73,10 @@ def join_problems(
         )
     crossed = any(t.text.upper().split(" ")[0] == "CROSS" for t in tokens)  # sqlglot takes a comma for CROSS JOIN
     for join in joins:
-        if (kind := _kind(join)) is not None and (crossed or kind != "CROSS"):
-            yield _problem(words[0], f"uses {kind} JOIN, which is not built for stateful pipelines", "write JOIN")
+        kind = _kind(join)
+        if kind is not None and kind not in _BUILT and (crossed or kind != "CROSS"):
+            remedy = "write LEFT JOIN, and keep the rows whose right side IS NULL" if "ANTI" in kind else "write JOIN"
+            yield _problem(words[0], f"uses {kind} JOIN, which is not built for stateful pipelines", remedy)
             return
     if terms.event_time is None:
         without = "uses JOIN without a watermark, so its state would grow forever"
@@ -76,7 +84,8 @@ def join_problems(
     elif not terms.append:
         yield _problem(words[0], "uses JOIN with state.outputMode update", "write append")
     elif len(joins) == 1:
-        yield from _condition(joins[0], terms.event_time, words[0])
+        misplaced = list(_filters(joins[0], tokens))
+        yield from misplaced or _condition(joins[0], terms.event_time, words[0])
 
 
 def _problem(offset: int, problem: str, remedy: str) -> TextProblem:
@@ -90,6 +99,56 @@ def _kind(join: exp.Join) -> str | None:
     return named or None
 
 
+def _filters(join: exp.Join, tokens: Sequence[Token]) -> Iterator[TextProblem]:
+    """The conditions of an outer join that have to stand before it."""
+    select, kind = join.parent, _kind(join)
+    from_ = select.args.get("from_") if isinstance(select, exp.Select) else None
+    if from_ is None or kind not in _OUTER:
+        return
+    names = {"LEFT": from_.this.alias_or_name.lower(), "RIGHT": join.this.alias_or_name.lower()}
+    preserved = [name for side, name in names.items() if kind in (side, "FULL")]
+    nullable = [name for side, name in names.items() if kind != side]  # null in a row without a match
+    where = select.args.get("where") if select else None
+    for part in _parts(where.this if where else None):
+        operands = (part.this, part.args.get("expression"), part.args.get("low"), part.args.get("high"))
+        tables = {_table(_unshifted(operand)) for operand in operands if operand}
+        compared = [name for name in nullable if name in tables]
+        if isinstance(part, _NULL_OF_NULL) and compared:
+            yield _problem(
+                _offset(part, tokens),
+                f"has a {kind} JOIN and a WHERE on {compared[0]}, which drops the rows without a match",
+                _before(compared[0]),
+            )
+    for part in _parts(join.args.get("on")):
+        tables = {_table(column) for column in part.find_all(exp.Column)}
+        of_metadata = any(_METADATA in [p.name.lower() for p in c.parts[1:]] for c in part.find_all(exp.Column))
+        alone = [name for name in preserved if tables == {name}]
+        if alone and of_metadata:
+            yield _problem(
+                _offset(part, tokens),
+                f"has a {kind} JOIN with a condition on {alone[0]}.{_METADATA} alone, so that the other records of "
+                f"{alone[0]} are rows without a match",
+                _before(alone[0]),
+            )
+
+
+def _before(table: str) -> str:
+    return f"filter {table} before the join, such as {_FILTERED.format(table=table)}"
+
+
+def _table(node: exp.Expr) -> str | None:
+    """The table of a column, in lower case; None for what is no column of a table."""
+    if isinstance(node, exp.Column) and len(node.parts) > 1:
+        return str(node.parts[0].name).lower()
+    return None
+
+
+def _offset(part: exp.Expr, tokens: Sequence[Token]) -> int:
+    """Where a condition begins."""
+    names = (offset for node in part.walk() if (offset := offset_of(node)) is not None)
+    return min(names, default=tokens[0].start)
+
+
 def _condition(join: exp.Join, event_time: str, offset: int) -> Iterator[TextProblem]:
     select = join.parent
     from_ = select.args.get("from_") if isinstance(select, exp.Select) else None
@@ -98,7 +157,8 @@ def _condition(join: exp.Join, event_time: str, offset: int) -> Iterator[TextPro
     if join.args.get("using") or join.args.get("method"):  # which columns are compared depends on the view
         return
     left, right = from_.this.alias_or_name, join.this.alias_or_name
-    where = select.args.get("where") if isinstance(select, exp.Select) else None
+    outer = _kind(join) in _OUTER  # WHERE is behind it, and bounds nothing
+    where = select.args.get("where") if select and not outer else None
     parts = [*_parts(join.args.get("on")), *_parts(where.this if where else None)]
     # What is no comparison bounds nothing, unless a comparison of the event time is in it.
     if any(not isinstance(part, _COMPARISONS) and (_names(part, event_time) or part.find(exp.EQ)) for part in parts):
@@ -173,13 +233,19 @@ def _pairs(part: exp.Expr) -> Iterator[tuple[exp.Expr, exp.Expr, bool]]:
 
 def _side(node: exp.Expr, event_time: str) -> str | None:
     """The table of which an expression is the event time, give or take an interval; None: it is something else."""
+    node = _unshifted(node)
+    if isinstance(node, exp.Column) and node.name.lower() == event_time.lower() and len(node.parts) == 2:
+        return str(node.table).lower()
+    return None
+
+
+def _unshifted(node: exp.Expr) -> exp.Expr:
+    """An expression without the intervals that are added to it."""
     while isinstance(node, exp.Paren) or (
         isinstance(node, exp.Add | exp.Sub) and isinstance(node.expression, exp.Interval)
     ):
         node = node.this
-    if isinstance(node, exp.Column) and node.name.lower() == event_time.lower() and len(node.parts) == 2:
-        return str(node.table).lower()
-    return None
+    return node
 
 
 def _is_constant(node: exp.Expr) -> bool:

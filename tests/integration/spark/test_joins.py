@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import sys
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from ackwright.planning.sql_joins import StateTerms
 from ackwright.planning.transform_sql import judge
 from ackwright_stream import source, transform
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Format, StateSettings, Transform
+from ackwright_stream.spark_internals import join_steps, outer_joins
 from integration.support.raw_records import JOB
 from minimal_job import minimal_job
-from sql_texts import JOIN, JOIN_COLUMNS, JOINS, REFUSED_JOINS, joined
+from sql_texts import JOIN, JOIN_COLUMNS, JOINS, REFUSED_JOINS, joined, joined_sides
 
 SCHEMA = ", ".join(f"{name} {kind}" for name, kind in JOIN_COLUMNS.items())
 Refusal = Callable[[Transform, StateSettings], str | None]
@@ -94,6 +97,105 @@ def test_a_join_needs_a_watermark_and_append(refusal: Refusal, state: StateSetti
     assert problem in (refusal(Transform(sql=JOIN), state) or "")
 
 
+_AT = "p.at BETWEEN o.at AND o.at + INTERVAL 1 HOUR"
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        joined_sides("FULL"),
+        joined_sides("FULL", f"o.id = p.order_id AND o.id IS NOT NULL AND o.amount = p.amount AND {_AT}"),
+        joined_sides("FULL", "o.id = p.order_id AND o.id IS NOT NULL AND o.at = p.at"),
+        joined_sides("LEFT", f"nullif(o.id, '') = nullif(p.order_id, '') AND {_AT}"),
+        joined_sides("", f"nullif(o.id, '') = nullif(p.order_id, '') AND {_AT}"),
+    ],
+    ids=["full", "second", "time", "left", "inner"],
+)
+def test_values_that_may_be_null_on_both_sides_are_refused(refusal: Refusal, sql: str) -> None:
+    assert "Spark matches null with null" in (refusal(Transform(sql=sql), settings()) or "")
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        joined_sides("FULL", f"o.id <=> p.order_id AND {_AT}"),
+        joined_sides("FULL", f"nvl(o.id, '') = p.order_id AND {_AT}"),
+        joined_sides("LEFT", f"substr(o.id, 2) = substr(p.order_id, 2) AND {_AT}"),
+        joined_sides("", f"nullif(o.id, '') = p.order_id AND {_AT}"),
+        joined_sides("FULL", f"nullif(o.id, '') = p.order_id AND p.order_id IS NOT NULL AND {_AT}"),
+    ],
+)
+def test_values_that_are_not_null_on_one_side_are_accepted(refusal: Refusal, sql: str) -> None:
+    assert refusal(Transform(sql=sql), settings()) is None
+
+
+@pytest.mark.parametrize(
+    ("condition", "matches"),
+    [("o.id = p.id", True), ("o.id = p.id AND o.id IS NOT NULL", False)],
+    ids=["control", "not-null"],
+)
+def test_spark_matches_null_with_null(spark: SparkSession, tmp_path: Path, condition: str, matches: bool) -> None:
+    """Control: without the condition that one of the values is not null."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "rows.json").write_text('{"id": null, "at": "2026-01-01T00:00:00Z"}')
+    stream = spark.readStream.schema("id STRING, at TIMESTAMP").json(str(tmp_path / "in")).withWatermark("at", "1 day")
+    join = stream.alias("o").join(stream.alias("p"), F.expr(f"{condition} AND o.at = p.at"), "full")
+    name = f"nulls_{uuid.uuid4().hex[:8]}"
+    writer = join.select(F.col("o.at"), F.col("p.at").alias("match")).writeStream.format("memory").queryName(name)
+    query = writer.option("checkpointLocation", str(tmp_path / "state")).trigger(availableNow=True).start()
+    query.awaitTermination()
+    [row] = spark.table(name).collect()  # the record of p alone comes when the watermark has passed it
+    assert row["at"] is not None
+    assert (row["match"] is not None) is matches
+
+
+_TIMED = "o.id = p.order_id AND o.id IS NOT NULL AND p.at"
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        f"{_TIMED} BETWEEN o.at AND o.at + INTERVAL 1 HOUR",
+        f"{_TIMED} > o.at - INTERVAL 90 MINUTES AND p.at < o.at + INTERVAL 1 DAY 2 HOURS",
+        f"{_TIMED} + INTERVAL 5 MINUTES >= o.at AND p.at - INTERVAL 5 MINUTES <= o.at + INTERVAL 1 MINUTE",
+        f"{_TIMED} < o.at + INTERVAL 1 HOUR AND p.at <= o.at + INTERVAL 2 HOURS AND NOT (p.at < o.at)",
+        f"{_TIMED} = o.at AND o.at IS NOT NULL",
+    ],
+)
+def test_the_audit_ends_a_row_when_spark_does(spark: SparkSession, records: DataFrame, condition: str) -> None:
+    """The audit computes by itself how long Spark stores a row."""
+    output = transform.run_transform(spark, records, Transform(sql=joined_sides("FULL", condition)), settings())
+    ends, of_spark = outer_joins.row_ends(output), join_steps.join_state(output)
+    assert ends is not None
+    assert of_spark is not None
+    expected = [join_steps.ANY_WATERMARK * 1_000 - end.microseconds for end in ends]
+    assert [of_spark.left_end, of_spark.right_end] == expected
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        f"{_TIMED} = o.at + INTERVAL 1 HOUR AND o.at IS NOT NULL",
+        f"{_TIMED} - INTERVAL 1 HOUR = o.at AND p.at > o.at AND p.at IS NOT NULL",
+    ],
+)
+def test_an_equality_of_shifted_event_times_is_not_judged(
+    spark: SparkSession, records: DataFrame, condition: str
+) -> None:
+    """Spark then compares another value than the event time with the watermark."""
+    output = transform.run_transform(spark, records, Transform(sql=joined_sides("FULL", condition)), settings())
+    assert outer_joins.row_ends(output) is None
+
+
+def test_a_range_that_the_audit_cannot_compute_is_not_judged(spark: SparkSession, records: DataFrame) -> None:
+    within = "o.id = p.order_id AND CAST(p.at AS DOUBLE) >= CAST(o.at AS DOUBLE)"
+    condition = f"{within} AND CAST(p.at AS DOUBLE) <= CAST(o.at AS DOUBLE) + 60"
+    for kind, judged in (("LEFT", False), ("", True), ("LEFT SEMI", True)):
+        sql = joined_sides(kind, condition)
+        output = transform.run_transform(spark, records, Transform(sql=sql), settings())
+        assert (outer_joins.row_ends(output) is not None) is judged
+
+
 PYTHON = """
 from pyspark.sql import functions as F
 
@@ -139,11 +241,14 @@ def test_joins_of_python_are_judged_like_those_of_sql(
     assert message is None if problem is None else problem in (message or "")
 
 
-def test_what_is_refused_without_spark_is_refused_by_the_job(refusal: Refusal) -> None:
+@pytest.mark.parametrize("kind", ["", "LEFT", "RIGHT", "LEFT SEMI"])
+def test_what_is_refused_without_spark_is_refused_by_the_job(refusal: Refusal, kind: str) -> None:
     """Control: some of the conditions are refused by neither."""
     parts = ["p.at >= o.at", "p.at < o.at + INTERVAL 5 MINUTES", "o.amount = p.amount", "p.at > '2026-01-01'"]
     conditions = [[part for i, part in enumerate(parts) if number >> i & 1] for number in range(1, 1 << len(parts))]
-    texts = [joined(" AND ".join(condition)) for condition in conditions]
+    texts = [joined(" AND ".join(condition), kind) for condition in conditions]
+    if kind == "LEFT SEMI":
+        texts = [sql.replace("p.amount AS value", "o.amount AS value") for sql in texts]
     refused = {sql for sql in texts if judge(sql, None, StateTerms("at", append=True)).problems}
     accepted = {sql for sql in texts if refusal(Transform(sql=sql), settings()) is None}
     assert refused & accepted == set()

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from confluent_kafka import Producer
 
+from ackwright_stream.decisions import Decision
 from ackwright_stream.jobspec import JobSpec, KafkaSink
 from integration.support.pipelines import Running, create_topics, document, job_of, read, running
-from integration.support.stateful_pipelines import create_decisions
+from integration.support.stateful_pipelines import DECISIONS, create_decisions
 from sql_texts import JOIN_COLUMNS
 from waiting import ANSWER, WAIT
 
-# In the order of the ids in a decision.
 STATE_PARTITIONS = 2
+# In the order of the ids in a decision.
+STORES = ("left-keyToNumValues", "left-keyWithIndexToValue", "right-keyToNumValues", "right-keyWithIndexToValue")
 
 
 @dataclass(frozen=True)
@@ -27,13 +29,17 @@ class Event:
     order: int
     at: int  # seconds since 1970; of less than a day
     pays: bool = False
+    timed: bool = True  # False: its record has no event time
+
+    @property
+    def name(self) -> str:
+        return f"{'pay' if self.pays else 'order'}-{self.order}-{self.at}"
 
     @property
     def value(self) -> bytes:
         at = f"1970-01-01T{self.at // 3600:02}:{self.at // 60 % 60:02}:{self.at % 60:02}Z"
-        name = f"{'pay' if self.pays else 'order'}-{self.order}-{self.at}"
         reference = {"order_id": str(self.order)} if self.pays else {"id": str(self.order)}
-        return json.dumps({**reference, "amount": name, "at": at}).encode()
+        return json.dumps({**reference, "amount": self.name, "at": at if self.timed else None}).encode()
 
 
 @dataclass
@@ -90,6 +96,12 @@ class JoinedPipeline:
             driver.arrived(hit)
             driver.job.kill()
 
+    def killed_in_first_batch(self, point: str) -> None:
+        """A driver that is killed at the fault point, in its first batch."""
+        with self.life() as driver:
+            driver.arrived(driver.arm(point))
+            driver.job.kill()
+
     def drained(self) -> None:
         """A driver that delivers everything and ends by SIGTERM."""
         with self.life() as driver:
@@ -103,14 +115,39 @@ class JoinedPipeline:
 
     def pairs(self) -> list[str]:
         """What the join of all events is, if none is late, sorted."""
-        orders = [event for event in self.events if not event.pays]
-        return sorted(
-            f"order-{o.order}-{o.at} pay-{p.order}-{p.at}"
-            for p in self.events
-            if p.pays
-            for o in orders
-            if o.order == p.order and o.at <= p.at <= o.at + 3600
-        )
+        return self.rows("", 0, ())
+
+    def rows(self, kind: str, watermark: int, left_out: Collection[Event]) -> list[str]:
+        """What a join of this kind has written, sorted. left_out: events that count in no way."""
+        events = [event for event in self.events if event not in left_out]
+        orders, payments = ([event for event in events if event.pays is pays] for pays in (False, True))
+        pairs = [(o, p) for p in payments for o in orders if o.order == p.order and o.at <= p.at <= o.at + 3600]
+        matched = {event for pair in pairs for event in pair}
+        rows = [f"{o.name} {p.name}" for o, p in pairs]
+        if kind == "LEFT SEMI":
+            rows = [o.name for o in orders if o in matched]
+        if kind in ("LEFT", "FULL"):
+            rows += [f"{o.name} none" for o in orders if o not in matched and o.at + 3600 < watermark]
+        if kind in ("RIGHT", "FULL"):
+            rows += [f"none {p.name}" for p in payments if p not in matched and p.at < watermark]
+        return sorted(rows)
+
+    def last_decision(self) -> Decision:
+        """The last decision of the pipeline."""
+        of_pipeline = [r for r in read(self.servers, DECISIONS) if r.key == self.job.group.encode()]
+        return Decision.of_json((of_pipeline[-1].value or b"").decode())
+
+    def stored_last(self) -> tuple[tuple[str, ...], ...]:
+        """By partition, the ids of the states with the highest version, in the order of STORES."""
+        newest = []
+        for partition in range(STATE_PARTITIONS):
+            files = [list(self.state.glob(f"*/state/0/{partition}/{store}/*_*.changelog")) for store in STORES]
+            newest.append(tuple(max(of, key=_age).stem.split("_")[1] for of in files))
+        return tuple(newest)
+
+
+def _age(changelog: Path) -> tuple[int, float]:
+    return int(changelog.stem.split("_")[0]), changelog.stat().st_mtime
 
 
 def _position(progress: Mapping[str, object], topic: str) -> int:

@@ -1,0 +1,191 @@
+"""For the audit: which rows without a match an outer join has written, by its condition and the watermark.
+
+Spark writes such a row when the watermark has passed the end of the row's range, so that every record that would match
+it is late. It writes a row at once whose own columns alone make the condition false. What the job reads of a join is in
+join_steps.py, and nothing of it is used here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from ackwright_stream.spark_internals.logical_plan import class_name, elements, nodes
+
+_WATERMARK = "spark.watermarkDelayMs"
+# By the type of a join, its inputs of which it writes rows without a match.
+_PRESERVED = {"LEFT OUTER": (0,), "RIGHT OUTER": (1,), "FULL OUTER": (0, 1)}
+# By class of a comparison: whether its operands are the other way round, and whether they may be equal.
+_COMPARISONS = {
+    "LessThan": (False, False),
+    "LessThanOrEqual": (False, True),
+    "GreaterThan": (True, False),
+    "GreaterThanOrEqual": (True, True),
+}
+_MS = 1_000  # microseconds
+_MARK = "ackwright_side"
+_CONVERTER = "org.apache.spark.sql.classic.ColumnNodeToExpressionConverter$"
+
+
+@dataclass(frozen=True)
+class RowEnd:
+    """When a join writes the rows of one of its inputs that have no match."""
+
+    input: int  # 0: the left one, 1: the right one
+    time: int  # the index of its event time among its columns
+    microseconds: int  # from the event time of a row to the watermark at which it is written
+
+
+def row_ends(stream: DataFrame) -> tuple[RowEnd, ...] | None:
+    """Those of the only join of a stream; none of an inner or semi join. None: one is not known."""
+    join, parts = _join(stream), _parts(stream)
+    times = [_times(child) for child in elements(join.children())]
+    ends: list[RowEnd] = []
+    for number in _PRESERVED.get(str(join.joinType().sql()), ()):
+        if any(len(of_input) != 1 for of_input in times):
+            return None
+        [(index, this)], [(_, other)] = times[number].items(), times[1 - number].items()
+        if (end := _end(parts, this, other)) is None:
+            return None
+        ends.append(RowEnd(number, index, end))
+    return tuple(ends)
+
+
+def without_later_rows(spark: SparkSession, frame: DataFrame, ends: Sequence[RowEnd], watermark: int) -> DataFrame:
+    """The same frame without those rows of its join that have no match yet and may have one later.
+
+    frame: no stream, of the transform that has these row_ends(). watermark: in microseconds since 1970.
+    """
+    if not ends:
+        return frame
+    join, parts = _join(frame), _parts(frame)
+    children = elements(join.children())
+    # A column of each input that is null only where the join has no row of it.
+    marks = [_expression(spark, F.lit(True).alias(f"{_MARK}_{number}")) for number in range(2)]
+    inputs = [
+        _project(spark, [*elements(child.output()), mark], child) for child, mark in zip(children, marks, strict=True)
+    ]
+    present = [_column(spark, mark.toAttribute()).isNotNull() for mark in marks]
+    due = present[0] & present[1]
+    for end in ends:
+        child = children[end.input]
+        time = _column(spark, child.output().apply(end.time)).cast("timestamp")
+        ended = F.unix_micros(time) + F.lit(end.microseconds) <= F.lit(watermark)
+        alone = (p for p in parts if p.references().size() > 0 and p.references().subsetOf(child.outputSet()))
+        may_match = reduce(Column.__and__, (_column(spark, part) for part in alone), F.lit(True))
+        due |= present[end.input] & (F.coalesce(ended, F.lit(False)) | ~F.coalesce(may_match, F.lit(False)))
+    marked = join.withNewChildren(_sequence(spark, inputs))
+    filtered = spark._jvm.org.apache.spark.sql.catalyst.plans.logical.Filter(_expression(spark, due), marked)
+    written = _project(spark, elements(join.output()), filtered)
+    plan = _with_join(spark, frame._jdf.queryExecution().analyzed(), written)
+    return DataFrame(spark._jvm.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, plan), spark)
+
+
+def _join(frame: DataFrame) -> Any:
+    [join] = [node for node in nodes(frame._jdf.queryExecution().analyzed()) if class_name(node) == "Join"]
+    return join
+
+
+def _parts(frame: DataFrame) -> list[Any]:
+    """The conditions of a frame's join that are all required; none if the optimizer has removed the join.
+
+    As the optimizer leaves them, because it takes them apart and computes intervals.
+    """
+    optimizer = frame.sparkSession._jsparkSession.sessionState().optimizer()
+    plan = optimizer.execute(frame._jdf.queryExecution().analyzed())
+    joins = [node for node in nodes(plan) if class_name(node) == "Join"]
+    remaining, parts = [join.condition().get() for join in joins if join.condition().isDefined()], list[Any]()
+    while remaining:
+        part = remaining.pop()
+        if class_name(part) == "And":
+            remaining += elements(part.children())
+        else:
+            parts.append(part)
+    return parts
+
+
+def _times(child: Any) -> dict[int, Any]:
+    """The event times among the columns of an input, by their index. A frame that is no stream does not mark them."""
+    columns = enumerate(elements(child.output()))
+    return {index: column for index, column in columns if column.metadata().contains(_WATERMARK)}
+
+
+def _end(parts: list[Any], this: Any, other: Any) -> int | None:
+    """Microseconds from the event time of one side to the watermark at which Spark removes its record. None: not known.
+
+    With an equality of the event times Spark compares the key of the join with the watermark, which is the event time
+    only if neither of the two is shifted.
+    """
+    equal = [shifts for part in parts if (shifts := _equal_shifts(part, this, other)) is not None]
+    if equal:
+        return 0 if set(equal) == {(0, 0)} else None
+    # Of several limits Spark takes the one that keeps records longest.
+    return max((end for part in parts if (end := _range_end(part, this, other)) is not None), default=None)
+
+
+def _equal_shifts(part: Any, this: Any, other: Any) -> tuple[int, int] | None:
+    """Microseconds by which both sides are shifted, if this is an equality of the two event times."""
+    if class_name(part) != "EqualTo":
+        return None
+    left, right = _operands(part, this, other)
+    return (left[1], right[1]) if left and right and left[0] != right[0] else None
+
+
+def _range_end(part: Any, this: Any, other: Any) -> int | None:
+    """If this limits how far behind one event time the other one may be."""
+    if class_name(part) not in _COMPARISONS:
+        return None
+    turned, may_be_equal = _COMPARISONS[class_name(part)]
+    operands = _operands(part, this, other)
+    lesser, greater = reversed(operands) if turned else operands
+    if lesser is None or greater is None or (lesser[0], greater[0]) != ("other", "this"):
+        return None
+    milliseconds = -(-(greater[1] - lesser[1]) // _MS)
+    return (milliseconds + may_be_equal) * _MS  # Spark counts watermarks in milliseconds
+
+
+def _operands(part: Any, this: Any, other: Any) -> tuple[tuple[str, int] | None, tuple[str, int] | None]:
+    """Of each operand of a comparison, which event time it is, and by how many microseconds it is shifted."""
+    left, right = (_shifted(operand, this, other) for operand in elements(part.children()))
+    return left, right
+
+
+def _shifted(expression: Any, this: Any, other: Any) -> tuple[str, int] | None:
+    shift = 0
+    while class_name(expression) == "TimestampAddInterval":
+        expression, interval = elements(expression.children())
+        if class_name(interval) != "Literal" or not isinstance(microseconds := interval.value(), int):
+            return None
+        shift += microseconds
+    for name, time in (("this", this), ("other", other)):
+        if expression.semanticEquals(time):
+            return name, shift
+    return None
+
+
+def _with_join(spark: SparkSession, node: Any, join: Any) -> Any:
+    if class_name(node) == "Join":
+        return join
+    children = [_with_join(spark, child, join) for child in elements(node.children())]
+    return node.withNewChildren(_sequence(spark, children)) if children else node
+
+
+def _project(spark: SparkSession, columns: list[Any], child: Any) -> Any:
+    return spark._jvm.org.apache.spark.sql.catalyst.plans.logical.Project(_sequence(spark, columns), child)
+
+
+def _sequence(spark: SparkSession, values: list[Any]) -> Any:
+    return spark._jvm.PythonUtils.toSeq(values).toIndexedSeq()
+
+
+def _column(spark: SparkSession, expression: Any) -> Column:
+    return Column(spark._jvm.org.apache.spark.sql.classic.ExpressionUtils.column(expression))
+
+
+def _expression(spark: SparkSession, column: Column) -> Any:
+    return spark._jvm.java.lang.Class.forName(_CONVERTER).getField("MODULE$").get(None).apply(column._jc.node())
