@@ -508,7 +508,7 @@ WRONG |= {
     "a rollback of a schedule": (
         {"spec.trigger": {"availableNow": True, "schedule": "0 3 * * *"}, "spec.rollback": {"after": "5m"}},
         "spec.rollback",
-        "an edit of a schedule has effect at the next run, and so no time by which it has to deliver; remove rollback, "
+        "cannot be set with trigger.schedule: an edit has effect with the next run only; remove rollback, "
         "or trigger.schedule",
     ),
 }

@@ -67,11 +67,14 @@ def test_schemas_while_a_driver_starts_runs_and_restarts() -> None:
     assert summary(other)["SchemasReady"] == "True/SchemasResolved"
     again = facts(pod(ready=True), progress=progress(State.RUNNING, last_error=down), with_schemas=True)
     assert summary(again)["SchemasReady"] == "True/SchemasResolved"
+    assert summary(facts(workload=BETWEEN_RUNS, with_schemas=True))["SchemasReady"] == "Unknown/Scheduled"
+    assert summary(facts(children=COMPLETE, with_schemas=True))["SchemasReady"] == "True/SchemasResolved"
 
 
 ALWAYS = [kind for kind in ORDER if kind not in ("SchemasReady", "RolledBack")]
 SETTLED, ON = "False/Settled", "True/Progressing"
 QUIET = "False/Progressing"  # Stalled is not
+BETWEEN_RUNS = Workload(idle=True)  # of a schedule
 
 
 @pytest.mark.parametrize(
@@ -204,6 +207,25 @@ QUIET = "False/Progressing"  # Stalled is not
             facts(children=COMPLETE, guarantee=Finding("False", ConditionReason.TOPICS_TOO_WEAK)),
             *("False/Completed", "False/TopicsTooWeak", "False/Completed", ON, QUIET),
             id="completed, and not as promised",
+        ),
+        pytest.param(
+            facts(workload=BETWEEN_RUNS),
+            *("True/Scheduled", "True/Met", "False/Scheduled", SETTLED, QUIET),
+            id="before the first run of a schedule",
+        ),
+        pytest.param(
+            facts(workload=BETWEEN_RUNS, topics=Finding("False", Reason.TOPIC_MISSING)),
+            *("False/TopicMissing", "True/Met", "False/Scheduled", ON, QUIET),
+            id="before the first run, whose source is missing",
+        ),
+        pytest.param(
+            facts(
+                workload=BETWEEN_RUNS,
+                topics=Finding("Unknown", Reason.BROKERS_UNREACHABLE),
+                guarantee=Finding("Unknown", Reason.BROKERS_UNREACHABLE),
+            ),
+            *("False/BrokersUnreachable", "Unknown/BrokersUnreachable", "False/Scheduled", ON, QUIET),
+            id="before the first run, without brokers",
         ),
         pytest.param(
             facts(pod(ready=True), progress=RUNNING, guarantee=Finding("False", ConditionReason.TOPICS_TOO_WEAK)),

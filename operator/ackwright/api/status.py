@@ -122,7 +122,10 @@ class FinishedRun(Model):
     run: Annotated[
         str,
         Field(max_length=64),
-        About("The hash of what the run depends on; with another one the pipeline runs again."),
+        About(
+            "Which run: the hash of what it depends on, or with a schedule the time at which it was due. Without a "
+            "schedule the pipeline runs again with another hash."
+        ),
     ]
     completed_at: Annotated[Time, About("When it completed.")]
 

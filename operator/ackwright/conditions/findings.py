@@ -63,7 +63,6 @@ def findings(facts: Facts) -> Mapping[str, Finding]:
     guarantee = _guarantee_met(facts, job)
     ready = _ready(facts, job, guarantee)
     settled = ready.status == "True" or (facts.suspended and job.reason == ConditionReason.SUSPENDED)
-    settled = settled or job.reason == ConditionReason.SCHEDULED
     stalled = _stalled(facts, job, settled=settled)
     schemas = {"SchemasReady": _schemas_ready(facts, job)} if facts.with_schemas else {}
     return {
@@ -223,7 +222,7 @@ def _schemas_ready(facts: Facts, job: Finding) -> Finding:
     if failure and REASONS[failure.reason].of_schemas and job.status != "True":
         return Finding("False", failure.reason, failure.message)
     # It resolves them before it takes or awaits the pipeline.
-    if job.status == "True" or _has_started(facts):
+    if job.status == "True" or _has_started(facts) or facts.workload.complete:
         return Finding("True", ConditionReason.SCHEMAS_RESOLVED, "")
     return Finding("Unknown", job.reason, "no driver has resolved the schemas yet")
 
@@ -299,9 +298,8 @@ def _ready(facts: Facts, job: Finding, guarantee: Finding) -> Finding:
         return Finding("True", ConditionReason.COMPLETED, job.message)
     if facts.paused:
         return Finding("False", facts.paused.reason, str(facts.paused))
-    if job.reason == ConditionReason.SCHEDULED:
-        return guarantee if guarantee.status == "False" else Finding("True", job.reason, job.message)
-    for finding in (facts.topics, job, guarantee):
+    scheduled = job.reason == ConditionReason.SCHEDULED
+    for finding in (facts.topics, guarantee) if scheduled else (facts.topics, job, guarantee):
         if finding.status != "True":
             return Finding("False", finding.reason, finding.message)
-    return Finding("True", ConditionReason.DELIVERING, "")
+    return Finding("True", job.reason, job.message) if scheduled else Finding("True", ConditionReason.DELIVERING, "")

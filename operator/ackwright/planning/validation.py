@@ -292,7 +292,7 @@ _VALIDATIONS: tuple[Validation[DeliveryPipeline], ...] = (
         cel=(Cel(f"{_IS_PATH} || !self.contains(':')", on="spec.checkpoint.uri"),),
     ),
     Validation(
-        "must be a cron expression with a time within fifty years",
+        "is no cron expression with a time within fifty years",
         "write for instance 0 3 * * *, which is 03:00 every day",
         ("spec.trigger.schedule",),
         _schedule,
@@ -306,7 +306,7 @@ _VALIDATIONS: tuple[Validation[DeliveryPipeline], ...] = (
         not_in_cel="CEL reports an unknown time zone as an error of the rule, without the field",
     ),
     Validation(
-        "an edit of a schedule has effect at the next run, and so no time by which it has to deliver",
+        "cannot be set with trigger.schedule: an edit has effect with the next run only",
         "remove rollback, or trigger.schedule",
         ("spec.rollback", "spec.trigger"),
         _rollback_of_schedule,

@@ -118,7 +118,7 @@ def test_topics_are_accepted_if_and_only_if_the_durability_inequalities_hold(
         ({"standby": True, "trigger": {"availableNow": True}}, "a bounded run has no standby"),
         (
             {"trigger": {"availableNow": True, "schedule": "61 3 * * *"}},
-            "'61 3 * * *': must be a cron expression with a time within fifty years: bad minute",
+            "'61 3 * * *': is no cron expression with a time within fifty years: bad minute",
         ),
         (
             {"trigger": {"availableNow": True, "schedule": "0 3 * * *", "timeZone": "Europe/Atlantis"}},
