@@ -200,7 +200,6 @@ NOT_FIRING = [
         "completed, then a broker lost",
         [with_condition("completed", "Ready", "False", "Completed")] * 60,
     ),
-    ("AckwrightNotReady", "between two runs", [with_condition("scheduled", "Ready", "False", "TopicsTooWeak")] * 60),
     ("AckwrightLag", "between two runs", [state("scheduled", lag=250_000)] * 60),
     ("AckwrightLag", "at the limit", [state("delivering", lag=100_000)] * 60),
     ("AckwrightLag", "repeatedly caught up", ([state("delivering", lag=250_000)] * 14 + [HEALTHY]) * 4),

@@ -44,6 +44,7 @@ from waiting import ANSWER, wait_until
 ROOT = Path(__file__).parents[3]
 # Where the job calls a method named commit; each ends a transaction, in Kafka or in the sink's database.
 COMMITS = {
+    "sinks/postgres/decisions.py": {"self._transaction.commit"},
     "lanes.py": {"transaction.commit"},
     "sinks/kafka/sink.py": {"self._transactions.commit"},
     "sinks/kafka/driver_transactions.py": {"self._transactions.commit"},
