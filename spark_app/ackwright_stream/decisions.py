@@ -198,6 +198,20 @@ def offsets_with(text: str, added: Mapping[Lane, int]) -> str:
     return "\n".join([*head, *(line for _ in sources)])
 
 
+def offsets_of_next(text: str, watermark_ms: int, now_ms: int) -> str | None:
+    """The text of an entry of Spark's log of offsets that plans a batch without records behind this one; None unless
+    the watermark has moved.
+
+    watermark_ms: of the next batch. now_ms: what current_timestamp() returns in it, milliseconds since 1970.
+    """
+    version, head, *sources = text.splitlines()
+    metadata = json.loads(head)
+    if metadata["batchWatermarkMs"] >= watermark_ms:
+        return None
+    next_metadata = {**metadata, "batchWatermarkMs": watermark_ms, "batchTimestampMs": now_ms}
+    return "\n".join([version, json.dumps(next_metadata, separators=(",", ":")), *sources])
+
+
 def fingerprint(job: JobSpec, settings: StateSettings) -> str:
     """Identifies what computes the state: state of one query means nothing to another one.
 

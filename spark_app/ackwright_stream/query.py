@@ -175,7 +175,7 @@ class Query:
             return
         files, last = CheckpointFiles(self._spark, state.checkpoint), self._owned.decision
         identifier = fingerprint(self._job, state)
-        directory = open_directory(self._job, files, identifier, last, self._positions)
+        directory = open_directory(self._job, files, identifier, last, self._positions, now_ms=int(time.time() * 1000))
         if last and directory.name == last.directory:
             self._chain = StateChain(directory, identifier, last, last.accepted_loss, self._positions)
         else:  # the state begins empty: the first one, or in place of a state whose loss was accepted

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from ackwright_stream.decisions import Decision, loss_of, offsets_with, state_lost
+from ackwright_stream.decisions import Decision, loss_of, offsets_of_next, offsets_with, state_lost
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import JobSpec, Reason
 from ackwright_stream.positions import Lane
@@ -59,13 +59,13 @@ class StateChain:
 
 
 def open_directory(
-    job: JobSpec, files: Files, query: str, last: Decision | None, positions: Mapping[Lane, int]
+    job: JobSpec, files: Files, query: str, last: Decision | None, positions: Mapping[Lane, int], *, now_ms: int
 ) -> StateDirectory:
     """The directory behind the last decision, with rebuilt logs; a new one if nothing was decided yet, or if the
     state is lost and its loss accepted.
 
     query: fingerprint() of what computes the state. positions: of all lanes, also of those that were added since the
-    last decision.
+    last decision. now_ms: milliseconds since 1970.
 
     Raises JobError: INVALID_SPEC if the directory belongs to another pipeline, INVALID_TRANSFORM if another query has
     computed the state, STATE_LOST if it is not there.
@@ -86,12 +86,15 @@ def open_directory(
         return StateDirectory(files, secrets.token_hex(8))
     if problem:
         raise state_lost(problem, loss)
-    _rebuild(files, last, positions)
+    _rebuild(files, last, positions, now_ms)
     return StateDirectory(files, last.directory)
 
 
-def _rebuild(files: Files, last: Decision, positions: Mapping[Lane, int]) -> None:
-    """Makes Spark's logs end with the last decision, and with the positions of lanes that were added since."""
+def _rebuild(files: Files, last: Decision, positions: Mapping[Lane, int], now_ms: int) -> None:
+    """Makes Spark's logs end with the last decision, and with the positions of lanes that were added since.
+
+    Behind it, a batch without records is planned if the watermark has moved.
+    """
     for log in _LOGS:
         for name in files.names(f"{last.directory}/{log}"):
             if _number(name) > last.batch:
@@ -101,8 +104,13 @@ def _rebuild(files: Files, last: Decision, positions: Mapping[Lane, int]) -> Non
         files.write(f"{last.directory}/offsets/{last.batch - 1}", last.offsets_before)
     # Spark would begin a lane that is not in its log at its first offset, and fail unless that is 0.
     added = {lane: offset for lane, offset in positions.items() if lane not in last.positions}
-    files.write(f"{last.directory}/offsets/{last.batch}", offsets_with(last.offsets, added))
+    offsets = offsets_with(last.offsets, added)
+    files.write(f"{last.directory}/offsets/{last.batch}", offsets)
     files.write(f"{last.directory}/commits/{last.batch}", last.commit)
+    # Spark plans it only in the process that ran the batch before, so the next one would wait for records to output
+    # what that batch has ended.
+    if (behind := offsets_of_next(offsets, last.watermark_ms, now_ms)) is not None:
+        files.write(f"{last.directory}/offsets/{last.batch + 1}", behind)
 
 
 def _require_own(job: JobSpec, files: Files) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -96,21 +97,41 @@ def windows(source):
 """
 
 
-def test_each_window_is_output_once_when_the_watermark_has_passed_it(kafka: EmbeddedKafka, tmp_path: Path) -> None:
-    """Also by batches without records, which only move the watermark."""
-    with stateful_pipeline(kafka, tmp_path, f"windows-{uuid.uuid4().hex[:8]}", partitions=1) as pipeline:
-        (tmp_path / "counted_windows.py").write_text(_WINDOWS)
-        pipeline.environment["PYTHONPATH"] = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+@contextmanager
+def _windows(kafka: EmbeddedKafka, directory: Path) -> Iterator[StatefulPipeline]:
+    with stateful_pipeline(kafka, directory, f"windows-{uuid.uuid4().hex[:8]}", partitions=1) as pipeline:
+        (directory / "counted_windows.py").write_text(_WINDOWS)
+        pipeline.environment["PYTHONPATH"] = os.pathsep.join([str(directory), os.environ.get("PYTHONPATH", "")])
         transform = replace(pipeline.spec.transform, sql=None, module="counted_windows", function="windows")
         assert pipeline.spec.state is not None
         state = replace(pipeline.spec.state, output_mode="append")
         pipeline.spec = replace(pipeline.spec, transform=transform, state=state)
+        yield pipeline
+
+
+def _ended_windows_are_output(pipeline: StatefulPipeline) -> None:
+    """A run without further records outputs each window that the watermark has passed, once."""
+    passed = [begin for begin in range(0, pipeline.fed, 50) if begin + 50 <= pipeline.fed - 1 - 10]
+    with pipeline.life() as job:
+        pipeline.caught_up(job)
+        wait_until(lambda: len(read(pipeline.servers, pipeline.sink)) >= len(passed), "all windows are output")
+        pipeline.drain(job)
+    output = sorted((int(r.key or b""), int(r.value or b"")) for r in read(pipeline.servers, pipeline.sink))
+    assert output == [(begin, 50) for begin in passed]
+
+
+def test_each_window_is_output_once_when_the_watermark_has_passed_it(kafka: EmbeddedKafka, tmp_path: Path) -> None:
+    """Also by batches without records, which only move the watermark."""
+    with _windows(kafka, tmp_path) as pipeline:
         pipeline.killed_at("evaluated")
         pipeline.killed_at("batch-end")
-        with pipeline.life() as job:
-            pipeline.caught_up(job)
-            passed = [begin for begin in range(0, pipeline.fed, 50) if begin + 50 <= pipeline.fed - 1 - 10]
-            wait_until(lambda: len(read(pipeline.servers, pipeline.sink)) >= len(passed), "all windows are output")
-            pipeline.drain(job)
-        output = sorted((int(r.key or b""), int(r.value or b"")) for r in read(pipeline.servers, pipeline.sink))
-        assert output == [(begin, 50) for begin in passed]
+        _ended_windows_are_output(pipeline)
+
+
+def test_windows_that_the_last_batch_has_ended_are_output_by_the_next_driver(
+    kafka: EmbeddedKafka, tmp_path: Path
+) -> None:
+    """The driver is killed before the batch without records that would output them; Spark itself waits for records."""
+    with _windows(kafka, tmp_path) as pipeline:
+        pipeline.killed_in_first_batch("batch-end")
+        _ended_windows_are_output(pipeline)

@@ -109,6 +109,7 @@ class StatefulPipeline(DriverLives):
 
         def send(partition: int, numbers: range) -> bool:
             """Whether the records were written: not all brokers know of a new partition at once."""
+            producer.list_topics(self.source, timeout=ANSWER)  # or it would learn of the partition after 5 minutes
             errors.clear()
             for n in numbers:
                 value, key = f"{partition}:{n}".encode(), f"p{partition}".encode()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field, replace
 
 import pytest
 
-from ackwright_stream.decisions import offsets_of
+from ackwright_stream.decisions import offsets_of, offsets_of_next
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Reason
 from ackwright_stream.positions import Lane
@@ -16,6 +17,7 @@ from unit.stream.decided import DECISION
 
 JOB = minimal_job()
 POSITIONS = DECISION.positions
+NOW = 1_700_000_000_000  # milliseconds since 1970
 
 
 @dataclass
@@ -48,7 +50,7 @@ def files() -> Memory:
 
 def test_without_a_decision_each_start_has_a_new_directory(files: Memory) -> None:
     before = dict(files.texts)
-    first, second = (open_directory(JOB, files, "q1", None, POSITIONS).name for _ in range(2))
+    first, second = (open_directory(JOB, files, "q1", None, POSITIONS, now_ms=NOW).name for _ in range(2))
     assert len({first, second, "d1"}) == 3
     assert files.texts.items() >= before.items()
 
@@ -57,7 +59,7 @@ def test_logs_are_rebuilt_and_later_entries_are_deleted(files: Memory) -> None:
     state = dict(files.texts)
     stale = {f"d1/{log}/{n}": "of a driver that was replaced" for log in ("offsets", "commits") for n in (2, 3, 4, 12)}
     files.texts |= stale
-    directory = open_directory(JOB, files, "q1", DECISION, POSITIONS)
+    directory = open_directory(JOB, files, "q1", DECISION, POSITIONS, now_ms=NOW)
     assert directory.offsets(3) == DECISION.offsets
     logs = {path: text for path, text in files.texts.items() if "/offsets/" in path or "/commits/" in path}
     assert logs == {
@@ -65,45 +67,62 @@ def test_logs_are_rebuilt_and_later_entries_are_deleted(files: Memory) -> None:
         "d1/offsets/3": DECISION.offsets,
         "d1/commits/2": stale["d1/commits/2"],  # Spark reads the last entry alone
         "d1/commits/3": DECISION.commit,
+        "d1/offsets/4": offsets_of_next(DECISION.offsets, DECISION.watermark_ms, NOW),
     }
     assert files.texts.items() >= state.items()
 
 
+def test_no_batch_is_planned_unless_the_watermark_has_moved(files: Memory) -> None:
+    open_directory(JOB, files, "q1", replace(DECISION, watermark_ms=0), POSITIONS, now_ms=NOW)
+    assert files.names("d1/offsets") == ["2", "3"]
+
+
+def test_the_planned_batch_has_the_next_watermark_and_no_records(files: Memory) -> None:
+    directory = open_directory(JOB, files, "q1", DECISION, POSITIONS, now_ms=NOW)
+    text_behind = directory.offsets(4)
+    assert text_behind is not None
+    assert offsets_of(text_behind) == POSITIONS
+    assert json.loads(text_behind.splitlines()[1]) == {"batchWatermarkMs": 1_000, "batchTimestampMs": NOW, "conf": {}}
+
+
 def test_lanes_that_were_added_begin_at_their_positions(files: Memory) -> None:
     added = {Lane("in", 1): 40, Lane("new", 0): 5}
-    directory = open_directory(JOB, files, "q1", DECISION, {**POSITIONS, **added})
+    directory = open_directory(JOB, files, "q1", DECISION, {**POSITIONS, **added}, now_ms=NOW)
     text = directory.offsets(3)
     assert text is not None
     assert offsets_of(text) == {**POSITIONS, **added}
     assert text.splitlines()[:2] == DECISION.offsets.splitlines()[:2]
+    text_behind = directory.offsets(4)
+    assert text_behind is not None
+    assert offsets_of(text_behind) == {**POSITIONS, **added}
 
 
 @pytest.mark.parametrize("file", ["0/0/4_a.changelog", "1/1/y/4_f.zip"])
 def test_missing_state_halts(files: Memory, file: str) -> None:
     files.delete(f"d1/state/{file}")
     with pytest.raises(JobError, match="has no file of the state") as e:
-        open_directory(JOB, files, "q1", DECISION, POSITIONS)
+        open_directory(JOB, files, "q1", DECISION, POSITIONS, now_ms=NOW)
     assert e.value.reason is Reason.STATE_LOST
 
 
 def test_an_accepted_loss_begins_a_new_directory_as_long_as_the_state_is_missing(files: Memory) -> None:
     files.delete("d1/state/0/0/4_a.changelog")
     with pytest.raises(JobError) as e:
-        open_directory(replace(JOB, accepted_state_loss="0123456789ab"), files, "q1", DECISION, POSITIONS)
+        open_directory(replace(JOB, accepted_state_loss="0123456789ab"), files, "q1", DECISION, POSITIONS, now_ms=NOW)
     accepting = replace(JOB, accepted_state_loss=e.value.fingerprint)
-    assert open_directory(accepting, files, "q1", DECISION, POSITIONS).name != "d1"
+    assert open_directory(accepting, files, "q1", DECISION, POSITIONS, now_ms=NOW).name != "d1"
     files.write("d1/state/0/0/4_a.changelog", "")  # a person has restored the volume after all
-    assert open_directory(accepting, files, "q1", DECISION, POSITIONS).name == "d1"
+    assert open_directory(accepting, files, "q1", DECISION, POSITIONS, now_ms=NOW).name == "d1"
 
 
 def test_state_of_another_query_is_refused(files: Memory) -> None:
     with pytest.raises(JobError, match="the state behind batch 3 is of another query") as e:
-        open_directory(JOB, files, "q2", DECISION, POSITIONS)
+        open_directory(JOB, files, "q2", DECISION, POSITIONS, now_ms=NOW)
     assert e.value.reason is Reason.INVALID_TRANSFORM
 
 
 def test_the_directory_of_another_pipeline_is_refused(files: Memory) -> None:
-    open_directory(JOB, files, "q1", None, POSITIONS)
+    open_directory(JOB, files, "q1", None, POSITIONS, now_ms=NOW)
     with pytest.raises(JobError, match="the state is of another pipeline") as e:
-        open_directory(replace(JOB, name="other"), files, "q1", None, POSITIONS)
+        open_directory(replace(JOB, name="other"), files, "q1", None, POSITIONS, now_ms=NOW)
     assert e.value.reason is Reason.INVALID_SPEC
