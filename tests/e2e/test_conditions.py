@@ -9,6 +9,7 @@ import pytest
 from e2e.pipelines import NAMESPACE, Installation, pipeline
 from lab.brokers import SECURITY
 from lab.processes import LabError
+from waiting import wait_until
 
 
 def test_invalid_specs_are_refused_or_leave_the_last_valid_one_running(installed: Installation) -> None:
@@ -68,7 +69,10 @@ def test_an_edit_that_does_not_deliver_in_time_is_rolled_back(installed: Install
         p.wait_for("Ready", "True")
         p.produce_flights(1000)
         p.wait_until_delivered()
-        p.apply(transform={"sql": "SELECT tailnum AS key, raise_error('no') AS origin FROM source"})
+        refused = {"sql": "SELECT tailnum AS key, raise_error('no') AS origin FROM source"}
+        p.apply(transform=refused)
+        # The driver of the valid spec would deliver what comes before.
+        wait_until(lambda: p.status()["accepted"]["spec"]["transform"] == refused, "the edit is in force", 400)
         p.produce_flights(1000, skip=1000)
         p.wait_for("RolledBack", "True")
         valid = p.status()["accepted"]["spec"]["transform"]
