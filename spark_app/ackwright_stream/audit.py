@@ -98,7 +98,11 @@ class _Passed:
 def _of_state(spark: SparkSession, job: JobSpec, view: KafkaView, sink: SinkReader) -> Report:
     """The report of a stateful pipeline, whose output is of all records and not of each."""
     if not isinstance(sink, DecidingReader):
-        raise JobError(Reason.UNEXPECTED, "the audit of a stateful pipeline is not built for this sink; report this")
+        raise JobError(
+            Reason.INVALID_SPEC,
+            f"the audit judges no stateful pipeline with sink.{job.sink.kind}, whose table has no history of decisions",
+            "compare its rows by a query",
+        )
     lanes = sorted(view.partitions(job.source.topics))
     none = view.earliest(lanes)
     stream = _view(job, source.read_stream(spark, job, "earliest"), late=True)

@@ -10,6 +10,9 @@ restored the directory.
 In a database, a transaction locks the generation of the pipeline and compares it with that of its driver. No driver
 joins before it ends, and what it commits is visible at once.
 
+In a table with versions nothing is locked: a commit creates the version behind the one that was read, or fails. It has
+the name of a file with the decision, which is written before.
+
 Two drivers; the output has two partitions, which one transaction covers, or one each.
 """
 
@@ -46,6 +49,9 @@ class Cfg:
     output_first: bool = False  # the output is committed in a transaction before that of the decision
     database: bool = False  # positions, decisions and output are in a database
     locks: bool = True  # there, a transaction locks the generation that it compares
+    versions: bool = False  # positions, a decision's name and output are in a table with versions
+    compares_version: bool = True  # there, a commit fails if the version that was read is not the last one
+    removes_late: bool = True  # there, a file is removed after the commit that replaces its decision
     retained: int = 3  # batches whose state is not deleted, counted from the last evaluation's
     batches: int = 2
     evaluations: int = 4  # the budgets: number of events in one run
@@ -89,6 +95,7 @@ class Transaction(NamedTuple):
     partitions: tuple[int, ...]
     batch: int
     decision: Decision
+    member: int
     status: str = OPEN
     offsets_marked: bool = False
     records_marked: bool = False
@@ -104,6 +111,7 @@ class State(NamedTuple):
     log: Log
     drivers: tuple[Driver, Driver]
     transaction: Transaction | None  # of the pipeline's transactional id
+    files: frozenset[int]  # of decisions, by the evaluation of their state
     starts: int
     reruns: int
     damages: int
@@ -120,7 +128,9 @@ class Model:
 
     def initial(self) -> State:
         budgets = (self.c.starts, self.c.reruns, self.c.damages)
-        return State(0, (0, 0), (), ((), ()), (), frozenset(), Log(0, 0), (Driver(), Driver()), None, *budgets)
+        return State(
+            0, (0, 0), (), ((), ()), (), frozenset(), Log(0, 0), (Driver(), Driver()), None, frozenset(), *budgets
+        )
 
     def check(self, s: State) -> str | None:
         for output in s.outputs:
@@ -136,6 +146,8 @@ class Model:
                 return f"{d}, output {parts}: {MIXED}"
         if s.decisions and self.c.unique_names and s.decisions[-1].state not in s.stored:
             return f"the state of {s.decisions[-1]} is {LOST}"
+        if s.decisions and self.c.versions and not s.transaction and s.decisions[-1].state not in s.files:
+            return f"the file of {s.decisions[-1]} is {LOST}"
         return None
 
     def successors(self, s: State) -> Iterator[Step]:
@@ -151,14 +163,21 @@ class Model:
         for i, driver in enumerate(s.drivers):
             yield from self._driver(s, i, driver, f"D{i + 1}")
 
+    @property
+    def _at_once(self) -> bool:
+        """Whether a commit is visible at once, as a whole."""
+        return self.c.database or self.c.versions
+
     def _last_batch(self, s: State) -> int:
         return max((x.batch for x in s.evaluations), default=0)
 
     def _transaction(self, s: State, t: Transaction) -> Iterator[Step]:
         if t.status == OPEN:
             yield f"{t}: times out", self._answer(s._replace(transaction=None), t, known=False), None
+            if self.c.versions and self.c.compares_version and (t.member != s.member or t.batch != s.positions[0] + 1):
+                return
             committed = s._replace(transaction=t._replace(status=COMMITTED, awaited=False))
-            if self.c.database:
+            if self._at_once:
                 committed = self._publish(_with_positions(s, t), t)._replace(transaction=None)
             yield f"{t}: is committed", self._answer(committed, t), None
             yield f"{t}: is committed, outcome unknown", self._answer(committed, t, known=False), None
@@ -183,6 +202,8 @@ class Model:
             return _with_driver(s, t.driver, Driver())
         if PARTITIONS[-1] not in t.partitions:
             return _with_driver(s, t.driver, d._replace(mode=EVALUATED))
+        if self.c.versions and self.c.removes_late:
+            s = s._replace(files=s.files - {d.state})
         return _with_driver(s, t.driver, d._replace(mode=DECIDED, batch=t.batch, state=t.decision.state))
 
     def _driver(self, s: State, i: int, d: Driver, name: str) -> Iterator[Step]:
@@ -212,7 +233,7 @@ class Model:
                 yield f"{name}: writes the log", _with_driver(s._replace(log=decided), i, running), None
 
     def _reads(self, s: State, i: int, d: Driver, name: str) -> Iterator[Step]:
-        t = None if self.c.database else s.transaction  # a reader there does not wait for a transaction
+        t = None if self._at_once else s.transaction  # a reader there does not wait for a transaction
         if d.mode == JOINED:
             if self.c.stable and t and not t.offsets_marked:
                 return
@@ -227,6 +248,9 @@ class Model:
             yield f"{name}: halts, decision {known} and position {d.batch}", _with_driver(s, i, Driver()), None
             return
         state = s.decisions[known - 1].state if known else 0
+        if self.c.versions and known and state not in s.files:
+            yield f"{name}: halts, decision {known} has no file", _with_driver(s, i, Driver()), None
+            return
         yield f"{name}: reads decision {known}", _with_driver(s, i, d._replace(mode=READ, state=state)), None
 
     def _loads(self, s: State, i: int, d: Driver, name: str) -> Iterator[Step]:
@@ -275,7 +299,9 @@ class Model:
             s = _with_output(s, PARTITIONS, d.output)
             yield f"{name}: dies behind the output", _with_driver(s, i, Driver()), None
         partitions = PARTITIONS if self.c.together else remaining[:1]
-        t = Transaction(i, True, partitions, batch, Decision(d.entries[0], d.output))
+        if self.c.versions:
+            s = s._replace(files=(s.files - ({d.state} if not self.c.removes_late else set())) | {d.entries[0]})
+        t = Transaction(i, True, partitions, batch, Decision(d.entries[0], d.output), d.member)
         yield f"{name}: sends {t}", _with_driver(s._replace(transaction=t), i, d._replace(mode=SENDING)), None
 
 
@@ -353,5 +379,15 @@ VARIANTS = {
         "the output is committed in a transaction before that of the decision",
         database=True,
         output_first=True,
+    ),
+    "state-versions": safe("positions, a decision's name and output are a commit of a table's version", versions=True),
+    "state-versions-blind": unsafe(
+        DUPLICATED, "a commit that was overtaken is rebased to the later version", versions=True, compares_version=False
+    ),
+    "state-versions-two": unsafe(
+        DUPLICATED, "the output is committed in a version before that of the decision", versions=True, output_first=True
+    ),
+    "state-versions-removed": unsafe(
+        LOST, "the file of a decision is removed before the next one is committed", versions=True, removes_late=False
     ),
 }

@@ -6,13 +6,14 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from ackwright.api.checks import Check, unchangeable
+from ackwright.api.checks import Check, Validation, unchangeable
 from ackwright.api.fields import About
 from ackwright.api.quantities import ColumnName, Switch
 from ackwright.api.secret_fields import S3
 from ackwright.api.storage_fields import S3_OF_BUCKET, S3_SCHEME, StoragePath, s3_settings
 from ackwright.planning.guarantees import TRANSACTION_TIMEOUT_MS, Setting, Settings, values
-from ackwright.sinks.base import Link, OutputSummary, SecretFile, Section, SinkSettings
+from ackwright.sinks import table_state
+from ackwright.sinks.base import Link, OutputSummary, SecretFile, Section, SinkContext, SinkSettings
 from ackwright.sinks.letter_topic import SinkWithLetterTopic
 from ackwright_stream import jobspec
 from ackwright_stream.jobspec import Guarantee
@@ -43,6 +44,7 @@ class DeltaSink(SinkWithLetterTopic):
     """spec.sink.delta."""
 
     NAME = "delta"
+    TAKES_DECISIONS = True
 
     path: Annotated[
         StoragePath,
@@ -67,6 +69,10 @@ class DeltaSink(SinkWithLetterTopic):
     @classmethod
     def checks(cls) -> tuple[Check[Any], ...]:
         return _CHECKS
+
+    @classmethod
+    def validations(cls) -> tuple[Validation[SinkContext[Any]], ...]:
+        return (*super().validations(), *table_state.validations(cls.NAME))
 
     def data(self) -> Settings:
         optional = (("partitionColumns", ", ".join(self.partition_columns)),)
@@ -99,6 +105,9 @@ class DeltaSink(SinkWithLetterTopic):
                 "generation", f"ackwright/{group}/generation", "a driver that joins raises it, which fences others"
             ),
         )
+
+    def decisions(self) -> Settings:
+        return table_state.DECISIONS
 
     def reader(self, guarantee: Guarantee) -> Link:
         return Link("downstream reader", "application that reads the table", ())

@@ -7,13 +7,14 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from ackwright.api.checks import Check, unchangeable
+from ackwright.api.checks import Check, Validation, unchangeable
 from ackwright.api.fields import About, Model
 from ackwright.api.quantities import ColumnName, Pattern, Region, RegistryUrl, Switch
 from ackwright.api.secret_fields import S3, CaSecret, CredentialsSecret, TokenSecret
 from ackwright.api.storage_fields import LOCATION, s3_settings
 from ackwright.planning.guarantees import TRANSACTION_TIMEOUT_MS, Setting, Settings, values
-from ackwright.sinks.base import Link, OutputSummary, SecretFile, Section, SinkSettings
+from ackwright.sinks import table_state
+from ackwright.sinks.base import Link, OutputSummary, SecretFile, Section, SinkContext, SinkSettings
 from ackwright.sinks.letter_topic import SinkWithLetterTopic
 from ackwright_stream import jobspec
 from ackwright_stream.jobspec import Guarantee
@@ -149,6 +150,7 @@ class IcebergSink(SinkWithLetterTopic):
     """spec.sink.iceberg."""
 
     NAME = "iceberg"
+    TAKES_DECISIONS = True
 
     catalog: Annotated[IcebergCatalog, About("The catalog of the table.")]
     table: Annotated[
@@ -178,6 +180,10 @@ class IcebergSink(SinkWithLetterTopic):
     @classmethod
     def checks(cls) -> tuple[Check[Any], ...]:
         return _CHECKS
+
+    @classmethod
+    def validations(cls) -> tuple[Validation[SinkContext[Any]], ...]:
+        return (*super().validations(), *table_state.validations(cls.NAME))
 
     def data(self) -> Settings:
         catalog = self.catalog
@@ -229,6 +235,9 @@ class IcebergSink(SinkWithLetterTopic):
                 "generation", f"ackwright/{group}/generation", "a driver that joins raises it, which fences others"
             ),
         )
+
+    def decisions(self) -> Settings:
+        return table_state.DECISIONS
 
     def reader(self, guarantee: Guarantee) -> Link:
         return Link("downstream reader", "application that reads the table", ())

@@ -50,6 +50,7 @@ class _Content:
     files: dict[str, Mapping[str, str | None]] = field(default_factory=dict)  # partition values by path
     schema: StructType = field(default_factory=StructType)
     partition_columns: tuple[str, ...] = ()
+    decisions: list[str] = field(default_factory=list)  # of a stateful pipeline, oldest first
 
     def apply(self, action: Mapping[str, Any]) -> None:
         """Follows one action of the log."""
@@ -121,6 +122,17 @@ class DeltaReader:
         table = TableRows(self._sink.path, self._content.schema, self._rows)
         return compare(table, required, late, doubts, counted)
 
+    def decisions(self) -> Sequence[str]:
+        """The decisions of the pipeline, oldest first, as the commits that made them have them.
+
+        The log's entries before a checkpoint are there until they expire (delta.logRetentionDuration).
+        """
+        return self._content.decisions
+
+    def key_columns(self, *, last_of_key: bool) -> Sequence[str]:
+        """None: the table has each row of the output."""
+        return ()
+
     # ------------------------------------------------------------ the rows
 
     def _rows(self, names: Sequence[str]) -> DataFrame | None:
@@ -170,7 +182,8 @@ class DeltaReader:
                     self._apply_checkpoint(content, part)
                 content.version = version
                 break
-        for version in sorted(int(match[1]) for match in map(_ENTRY.match, names) if match):
+        versions = sorted(int(match[1]) for match in map(_ENTRY.match, names) if match)
+        for version in versions:
             if version <= content.version:
                 continue
             if version != content.version + 1:
@@ -179,11 +192,23 @@ class DeltaReader:
                     f"the log of {self._sink.path} has no version {content.version + 1}, so its content is not known; "
                     "restore the file",
                 )
-            with self._files.open_input_stream(f"{self._root}/{_LOG}/{version:020}.json") as entry:
-                for line in entry.read().splitlines():
-                    content.apply(json.loads(line))
+            for action in self._entry(version):
+                content.apply(action)
             content.version = version
+        if self._job.state is not None:
+            content.decisions = self._decisions(versions)
         return content
+
+    def _entry(self, version: int) -> list[dict[str, Any]]:
+        """The actions of one version."""
+        with self._files.open_input_stream(f"{self._root}/{_LOG}/{version:020}.json") as entry:
+            return [json.loads(line) for line in entry.read().splitlines()]
+
+    def _decisions(self, versions: Sequence[int]) -> list[str]:
+        """What the commits of these versions have of the pipeline's decisions."""
+        name = f"ackwright/{self._job.group}/decision"
+        infos = (action.get("commitInfo") or {} for version in versions for action in self._entry(version))
+        return [info[name] for info in infos if name in info]
 
     def _apply_checkpoint(self, content: _Content, name: str) -> None:
         with self._files.open_input_file(f"{self._root}/{_LOG}/{name}") as file:

@@ -17,6 +17,7 @@ import pytest
 from ackwright.local.kafka import EmbeddedKafka
 from integration.support.pipelines import read
 from integration.support.stateful_pipelines import BELIEVES_LOGS, Counted, StatefulPipeline, stateful_pipeline
+from integration.support.stateful_windows import OF_WINDOW, count_windows, ended_windows
 from waiting import wait_until
 
 
@@ -83,41 +84,22 @@ def test_a_log_that_names_another_evaluation_is_not_believed(
     assert (pipeline.counted() == Counted()) is not believes
 
 
-# Counts the records of each 50 seconds, of which each record is one.
-_WINDOWS = """
-from pyspark.sql import functions as F
-
-
-def windows(source):
-    number = F.split(F.col("value").cast("string"), ":")[1].cast("int")
-    timed = source.select(F.timestamp_seconds(number).alias("at")).withWatermark("at", "10 seconds")
-    counts = timed.groupBy(F.window("at", "50 seconds")).count()
-    begin = F.unix_timestamp(F.col("window.start")).cast("string")
-    return counts.select(begin.alias("key"), F.col("count").cast("string").alias("value"))
-"""
-
-
 @contextmanager
 def _windows(kafka: EmbeddedKafka, directory: Path) -> Iterator[StatefulPipeline]:
     with stateful_pipeline(kafka, directory, f"windows-{uuid.uuid4().hex[:8]}", partitions=1) as pipeline:
-        (directory / "counted_windows.py").write_text(_WINDOWS)
-        pipeline.environment["PYTHONPATH"] = os.pathsep.join([str(directory), os.environ.get("PYTHONPATH", "")])
-        transform = replace(pipeline.spec.transform, sql=None, module="counted_windows", function="windows")
-        assert pipeline.spec.state is not None
-        state = replace(pipeline.spec.state, output_mode="append")
-        pipeline.spec = replace(pipeline.spec, transform=transform, state=state)
+        count_windows(pipeline)
         yield pipeline
 
 
 def _ended_windows_are_output(pipeline: StatefulPipeline) -> None:
     """A run without further records outputs each window that the watermark has passed, once."""
-    passed = [begin for begin in range(0, pipeline.fed, 50) if begin + 50 <= pipeline.fed - 1 - 10]
+    passed = ended_windows(pipeline.fed)
     with pipeline.life() as job:
         pipeline.caught_up(job)
         wait_until(lambda: len(read(pipeline.servers, pipeline.sink)) >= len(passed), "all windows are output")
         pipeline.drain(job)
     output = sorted((int(r.key or b""), int(r.value or b"")) for r in read(pipeline.servers, pipeline.sink))
-    assert output == [(begin, 50) for begin in passed]
+    assert output == [(begin, OF_WINDOW) for begin in passed]
 
 
 def test_each_window_is_output_once_when_the_watermark_has_passed_it(kafka: EmbeddedKafka, tmp_path: Path) -> None:

@@ -58,6 +58,7 @@ def pipeline(**spec: Any) -> DeliveryPipeline:
 
 
 DELTA = {"delta": {"path": "/table"}}
+FILES = {"files": {"path": "/rows"}}
 
 
 def table(**fields: Any) -> dict[str, Any]:
@@ -72,7 +73,11 @@ def table(**fields: Any) -> dict[str, Any]:
         ({"guarantee": "at-most-once"}, "spec.guarantee = 'at-most-once': cannot be declared with state"),
         ({"checkpoint": None}, "spec.state: needs checkpoint.volume"),
         ({"checkpoint": {"uri": "file:///state"}}, "spec.state: needs checkpoint.volume"),
-        ({"sink": DELTA}, "spec.state: is built for sink.kafka or sink.postgres only"),
+        ({"sink": FILES}, "spec.state: is built for sink.kafka, sink.postgres, sink.delta or sink.iceberg only"),
+        (
+            {"sink": DELTA, "state": {"outputMode": "update"}},
+            "spec.state.outputMode = 'update': must be append with sink.delta",
+        ),
         ({"sink": table(), "state": {"outputMode": "update"}}, "spec.sink.postgres.mode: must be upsert with state"),
         (
             {"sink": table(mode="upsert", key=["k"], versionColumn="v"), "state": {"outputMode": "update"}},

@@ -86,8 +86,16 @@ class TableLog:
 
         return lookup
 
-    def append(self, version: Version, numbers: Numbers, added: Sequence[DataFile] = ()) -> bool:
+    def append(
+        self,
+        version: Version,
+        numbers: Numbers,
+        added: Sequence[DataFile] = (),
+        note: Mapping[str, str] | None = None,
+    ) -> bool:
         """Whether the version after this one could be created, with these numbers and files.
+
+        note: texts of the entry's commitInfo, which lasts as long as the entry.
 
         False if it exists already, perhaps by this very commit: a client of S3 repeats a request whose answer was lost.
         After an error it may be there, or come late.
@@ -101,6 +109,7 @@ class TableLog:
                     list(version.table.partition_columns or ()),
                     commit_properties=CommitProperties(
                         max_commit_retries=0,
+                        custom_metadata=dict(note) if note else None,
                         app_transactions=[Transaction(name, number) for name, number in numbers.items()],
                     ),
                     post_commithook_properties=_NO_HOOKS,

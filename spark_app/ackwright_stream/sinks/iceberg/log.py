@@ -11,7 +11,7 @@ transaction is not used.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pyiceberg.exceptions import CommitFailedException
@@ -76,7 +76,13 @@ class TableLog:
 
         return lookup
 
-    def append(self, version: Version, numbers: Numbers, added: Sequence[DataFile] = ()) -> bool:
+    def append(
+        self,
+        version: Version,
+        numbers: Numbers,
+        added: Sequence[DataFile] = (),
+        note: Mapping[str, str] | None = None,  # left out: each commit would write those of all snapshots again
+    ) -> bool:
         handle, metadata = version.handle, version.handle.metadata
         with translating(f"committing to {self._sink.table}"):
             change = Transaction(handle)

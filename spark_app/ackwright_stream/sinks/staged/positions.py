@@ -8,6 +8,8 @@ table has the last one of each name, also when its older versions are cleaned up
     pipeline                            a hash of the pipeline's identity; 0: of none
     accepted                            the fingerprint of accepted positions
     snapshot                            of an Iceberg table: the id of the pipeline's last snapshot
+    batch                               of a stateful pipeline: the last decided batch plus 1; 0: none was decided
+    decision                            and the hash of its decision (decisions.py)
     <topic>/id/<n>                      the id of the source topic, seven characters to a number
     <topic>/<partition>/<topic id>      the offset of a lane
     <topic>/<partition>/<topic id>/first    where the lane began
@@ -39,6 +41,8 @@ class Names:
         self.pipeline = f"{self._prefix}/pipeline"
         self.accepted = f"{self._prefix}/accepted"
         self.snapshot = f"{self._prefix}/snapshot"
+        self.batch = f"{self._prefix}/batch"
+        self.decision = f"{self._prefix}/decision"
 
     def topic_id(self, topic: str, part: int) -> str:
         return f"{self._prefix}/{topic}/id/{part}"
@@ -54,12 +58,16 @@ def read(names: Names, lookup: Lookup, lanes: Iterable[Lane], identity: str) -> 
     """The lanes' positions. identity: JobSpec.identity, which tells whether they are of this pipeline."""
     lanes = list(lanes)
     driver, pipeline = lookup(names.driver) or 0, _pipeline(lookup(names.pipeline) or 0, identity)
+    batch = (lookup(names.batch) or 0) - 1
     ids = {topic: topic_id(names, lookup, topic) for topic in {lane.topic for lane in lanes}}
     positions: dict[Lane, Position | None] = {}
     for lane in lanes:
         of_topic = ids[lane.topic]
         offset = None if of_topic is None else lookup(names.lane(lane, of_topic))
-        positions[lane] = None if offset is None else Position(offset, of_topic or "", driver, pipeline)
+        if offset is None:
+            positions[lane] = None
+        else:
+            positions[lane] = Position(offset, of_topic or "", driver, pipeline, None if batch < 0 else batch)
     return positions
 
 
@@ -83,6 +91,16 @@ def settled(names: Names, positions: Mapping[Lane, Position]) -> Numbers:
         numbers |= {names.driver: position.driver, names.pipeline: _number(position.pipeline)}
         numbers |= {names.topic_id(lane.topic, part): n for part, n in enumerate(_chunks(position.topic_id))}
     return numbers
+
+
+def decided(names: Names, batch: int | None, decision: int) -> Numbers:
+    """The numbers of a commit that decides a batch of a stateful pipeline. decision: the hash of its decision."""
+    return {**of_batch(names, batch), names.decision: decision}
+
+
+def of_batch(names: Names, batch: int | None) -> Numbers:
+    """The number of the last decided batch; None: there is none."""
+    return {names.batch: 0 if batch is None else batch + 1}
 
 
 def recorded(names: Names, positions: Mapping[Lane, Position], lanes: Iterable[Lane]) -> Numbers:

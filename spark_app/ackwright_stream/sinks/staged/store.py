@@ -13,7 +13,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, Generic, Protocol, Self, TypeVar
+from typing import Any, Generic, Self
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -27,6 +27,8 @@ from ackwright_stream.sinks.base import Membership, Owner, Records, Rows, Staged
 from ackwright_stream.sinks.letter_topic import LetterTopic
 from ackwright_stream.sinks.staged import columns
 from ackwright_stream.sinks.staged import positions as store
+from ackwright_stream.sinks.staged.decisions import Decided, TableDecisions
+from ackwright_stream.sinks.staged.log import F, Log, V
 from ackwright_stream.sinks.staged.parquet import ToPartition
 from ackwright_stream.sinks.staged.table import Place, Table
 from ackwright_stream.sinks.staged.trial import RowTrial
@@ -35,81 +37,10 @@ _MEMBER_FOR_S = 5.0  # is_member() reads the table at most this often
 _AGAIN_S = 0.05  # before a commit that was overtaken is repeated, at most
 
 
-class Version(Protocol):
-    """A version of the table, as far as a commit needs it."""
-
-    @property
-    def table(self) -> Table:
-        """What it is like."""
-        ...
-
-    @property
-    def lookup(self) -> store.Lookup:
-        """The pipelines' numbers in it."""
-        ...
-
-
-class DataFile(Protocol):
-    """A file that a task has written."""
-
-    @property
-    def nulls(self) -> Mapping[str, int]:
-        """The number of nulls by column."""
-        ...
-
-
-V = TypeVar("V", bound=Version)
-F = TypeVar("F", bound=DataFile)
-F_contra = TypeVar("F_contra", bound=DataFile, contravariant=True)
-
-
-class Log(Protocol[V, F_contra]):
-    """The versions of one table. Every method raises JobError."""
-
-    refusal: str  # why the last append() that returned False did
-
-    def read(self) -> V | None:
-        """The latest version; None if there is no table. The login is read again: a Secret may have changed."""
-        ...
-
-    def update(self, version: V) -> V:
-        """The latest version. version: one that was read before, which may make it faster."""
-        ...
-
-    def append(self, version: V, numbers: store.Numbers, added: Sequence[F_contra] = ()) -> bool:
-        """Whether the version after this one could be created, with these numbers and files.
-
-        False if it exists already, perhaps by this very commit, if the table takes a file only once. After an error it
-        may be there, or come late.
-        """
-        ...
-
-    def following(self, version: V, numbers: store.Numbers) -> V | None:
-        """The version that append() has created with these numbers; None if it has to be read."""
-        ...
-
-    def create(self, schema: StructType) -> None:
-        """Creates the table with these columns. If another driver creates it at the same time, its table stays."""
-        ...
-
-    def require_files(self, version: V, added: Sequence[F_contra]) -> None:
-        """Raises JobError(TABLE_UNSUITABLE) if a commit after this version must not add these files."""
-        ...
-
-    def problems(self, version: V) -> Sequence[JobError]:
-        """Why nothing can be written, as far as that is known without a write."""
-        ...
-
-    def maintain(self, version: V) -> None:
-        """What has to be done from time to time after a commit. Raises nothing."""
-        ...
-
-
 class StagingStore(ABC, Generic[V, F]):
     """The sink of one pipeline, in a driver or in a worker."""
 
     supports = frozenset(Guarantee)
-    decisions = None
     spark_writer = None
     takes_dead_letters = True
     compares = True  # False in a negative control: neither generation nor positions are compared
@@ -120,7 +51,8 @@ class StagingStore(ABC, Generic[V, F]):
         self._letters = LetterTopic(job, letters)
         self.topics = self._letters.topics
         self.job, self._log, self._place, self._creates = job, log, place, create_table
-        self._names = store.Names(job.group)
+        self.names = store.Names(job.group)
+        self.decisions = TableDecisions(self, job.state.checkpoint) if job.state else None
         self._version: V | None = None  # the latest, as far as this driver knows; None: it has to read
         self._written: StructType | None = None  # the columns of the files that tasks write
         self._member: tuple[Membership, float] | None = None  # and when it was last known to be one
@@ -194,7 +126,7 @@ class StagingStore(ABC, Generic[V, F]):
         deadline = time.monotonic() + self.job.operation_timeout_ms / 1000
         while True:
             version = self._current()
-            if self._has_settled and version.lookup(self._names.driver) is None:
+            if self._has_settled and version.lookup(self.names.driver) is None:
                 raise JobError(
                     Reason.POSITION_LOST,
                     f"the positions of {self.job.group} are no longer in the {self._place.kind} {self._place.name}, "
@@ -202,8 +134,8 @@ class StagingStore(ABC, Generic[V, F]):
                 )
             # Another driver that reads the same version cannot raise it to the same generation: one of the two commits
             # is refused. If the outcome is unknown, a later join takes the next generation.
-            generation = (version.lookup(self._names.generation) or 0) + 1
-            if self._create(version, {self._names.generation: generation}):
+            generation = (version.lookup(self.names.generation) or 0) + 1
+            if self._create(version, {self.names.generation: generation}):
                 membership = str(generation).encode()
                 self._member, self._watched = (membership, time.monotonic()), None
                 return membership
@@ -232,7 +164,7 @@ class StagingStore(ABC, Generic[V, F]):
     def read(self, lanes: Iterable[Lane]) -> Mapping[Lane, Position | None]:
         lanes = list(lanes)
         self._lanes |= set(lanes)
-        return store.read(self._names, self._current().lookup, lanes, self.job.identity)
+        return store.read(self.names, self._current().lookup, lanes, self.job.identity)
 
     def peek(self, lanes: Iterable[Lane]) -> Mapping[Lane, Position | None]:
         self._version = None
@@ -241,11 +173,11 @@ class StagingStore(ABC, Generic[V, F]):
     def records(self) -> Records:
         """As far as lanes were asked for. A position and its record cannot be lost apart from each other."""
         version = self._current()
-        positions = store.read(self._names, version.lookup, self._lanes, self.job.identity)
+        positions = store.read(self.names, version.lookup, self._lanes, self.job.identity)
         return Records(
             {lane: position.topic_id for lane, position in positions.items() if position},
-            accepted=store.fingerprint(version.lookup(self._names.accepted)),
-            driver=version.lookup(self._names.driver) or 0,
+            accepted=store.fingerprint(version.lookup(self.names.accepted)),
+            driver=version.lookup(self.names.driver) or 0,
         )
 
     def settle(
@@ -256,18 +188,29 @@ class StagingStore(ABC, Generic[V, F]):
         *,
         accepted: str | None = None,
     ) -> None:
-        numbers = {**store.settled(self._names, positions), **store.recorded(self._names, positions, records)}
+        numbers = {**self._settled(positions), **store.recorded(self.names, positions, records)}
         if accepted is not None:
-            numbers[self._names.accepted] = store.accepted(accepted)
+            numbers[self.names.accepted] = store.accepted(accepted)
         self._commit(membership, numbers)
         self._has_settled = True
 
     def stop(self, positions: Mapping[Lane, Position], membership: Membership) -> None:
         if positions:
-            self._commit(membership, store.settled(self._names, positions), self._as_read(positions))
+            self._commit(membership, self._settled(positions), self._as_read(positions))
+
+    def _settled(self, positions: Mapping[Lane, Position]) -> store.Numbers:
+        numbers = store.settled(self.names, positions)
+        if self.decisions is None or not positions:
+            return numbers
+        [batch] = {position.batch for position in positions.values()}
+        return {**numbers, **store.of_batch(self.names, batch)}
+
+    def number(self, name: str) -> int | None:
+        """One of the pipeline's numbers in the latest version, as far as this driver knows."""
+        return self._current().lookup(name)
 
     def advance(self, positions: Mapping[Lane, Position], membership: Membership) -> None:
-        self._commit(membership, store.moved(self._names, positions), self._as_read(positions))
+        self._commit(membership, store.moved(self.names, positions), self._as_read(positions))
 
     @contextmanager
     def trial(self) -> Iterator[RowTrial]:
@@ -304,30 +247,41 @@ class StagingStore(ABC, Generic[V, F]):
         positions: Mapping[Lane, Position],
         read: Mapping[Lane, Position | None],
         rows: StagedRows,
+        decision: Decided | None = None,
     ) -> None:
-        """Commits positions and rows. read: the positions that the decision to do so was made from."""
-        unchanged = {
-            self._names.lane(lane, position.topic_id): position.offset for lane, position in read.items() if position
+        """Commits positions and rows. read: the positions that the decision to do so was made from.
+
+        decision: of a stateful pipeline.
+        """
+        unchanged: dict[str, int | None] = {
+            self.names.lane(lane, position.topic_id): position.offset for lane, position in read.items() if position
         }
         unchanged |= self._as_read(read)
-        self._commit(membership, store.moved(self._names, positions), unchanged, self.staged(rows.of_tasks))
+        numbers = store.moved(self.names, positions)
+        if decision is not None:
+            numbers = {**numbers, **decision.numbers}
+            unchanged[self.names.decision] = decision.before
+        note = {self.names.decision: decision.note} if decision else None
+        self._commit(membership, numbers, unchanged, self.staged(rows.of_tasks), note)
 
     def _as_read(self, positions: Mapping[Lane, Position | None]) -> dict[str, int]:
         """That the positions are those of the driver that has committed these; all have the same one."""
         driver = next((position.driver for position in positions.values() if position), None)
-        return {} if driver is None else {self._names.driver: driver}
+        return {} if driver is None else {self.names.driver: driver}
 
     def _commit(
         self,
         membership: Membership,
         numbers: store.Numbers,
-        unchanged: Mapping[str, int] | None = None,
+        unchanged: Mapping[str, int | None] | None = None,
         added: Sequence[F] = (),
+        note: Mapping[str, str] | None = None,
     ) -> None:
         """Creates the next version of the table, with these numbers and files.
 
-        unchanged: numbers that the version before must have. Raises JobError(POSITION_CONFLICT) if another driver has
-        joined, or if one of them is another. After any other JobError the outcome may be unknown.
+        unchanged: numbers that the version before must have. note: as Log.append() takes it. Raises
+        JobError(POSITION_CONFLICT) if another driver has joined, or if one of them is another. After any other JobError
+        the outcome may be unknown.
         """
         deadline = time.monotonic() + self.job.operation_timeout_ms / 1000
         while True:
@@ -345,7 +299,7 @@ class StagingStore(ABC, Generic[V, F]):
             if added:
                 self._require_suitable(version, added)
             # With the generation, so that two commits of a pipeline conflict for each client of the table.
-            if self._create(version, {self._names.generation: int(membership), **numbers}, added):
+            if self._create(version, {self.names.generation: int(membership), **numbers}, added, note):
                 return
             self._pause(deadline)
 
@@ -360,10 +314,12 @@ class StagingStore(ABC, Generic[V, F]):
             self._version = None  # somebody may change the table again
             raise
 
-    def _create(self, version: V, numbers: store.Numbers, added: Sequence[F] = ()) -> bool:
+    def _create(
+        self, version: V, numbers: store.Numbers, added: Sequence[F] = (), note: Mapping[str, str] | None = None
+    ) -> bool:
         """Whether the version after this one could be created. If not, or after an error, the next step reads again."""
         self._version = None
-        if not self._log.append(version, numbers, added):
+        if not self._log.append(version, numbers, added, note):
             self._version = self._log.update(version)
             return False
         self._version = self._log.following(version, numbers)
@@ -384,7 +340,7 @@ class StagingStore(ABC, Generic[V, F]):
         return version
 
     def _generation(self, version: V) -> Membership:
-        return str(version.lookup(self._names.generation) or "").encode()
+        return str(version.lookup(self.names.generation) or "").encode()
 
     def _require_member(self, version: V, membership: Membership) -> None:
         if self.compares and self._generation(version) != membership:

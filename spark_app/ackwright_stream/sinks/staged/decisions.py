@@ -1,0 +1,170 @@
+"""The decisions of a stateful pipeline into a table with versions: files beside its state; the table names the last.
+
+A commit of the table has numbers and no text. So a decision is written to a file first, whose name is a hash of it, and
+the commit has the hash together with rows and positions. A file that no commit names decides nothing.
+See docs/protocol.md#stateful-pipelines-into-delta-lake-and-iceberg.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from ackwright_stream.errors import JobError
+from ackwright_stream.fault_points import fault_point
+from ackwright_stream.jobspec import Reason
+from ackwright_stream.positions import Lane, Position
+from ackwright_stream.sinks.base import Membership, Rows, Staged, StagedRows
+from ackwright_stream.sinks.staged import positions as store
+
+_DIRECTORY = "decisions"  # below that of the state
+_OF_AUDIT = ("version", "batch", "starts", "positions", "offsets_before", "offsets", "records", "accepted_loss")
+_HASH_BYTES = 7  # of a decision's name: a table's number has 63 bits
+
+
+@dataclass(frozen=True)
+class Decided:
+    """What a commit has of a decision."""
+
+    numbers: store.Numbers  # its batch and its hash
+    before: int | None  # the hash of the one before, which the table must still have
+    note: str  # what the audit needs of it
+
+
+class DecidingStore(Protocol):
+    """What a decision needs of its sink."""
+
+    @property
+    def names(self) -> store.Names: ...
+    def number(self, name: str) -> int | None: ...
+    def open(self, slot: int, lanes: Sequence[Lane], membership: Membership) -> Any: ...
+    def stage(self, rows: Rows) -> tuple[int, Staged]: ...
+    def commit(
+        self,
+        membership: Membership,
+        positions: Mapping[Lane, Position],
+        read: Mapping[Lane, Position | None],
+        rows: StagedRows,
+        decision: Decided | None = None,
+    ) -> None: ...
+
+
+class DecisionFiles:
+    """The files of decisions in the directory of a pipeline's state, by their hashes."""
+
+    def __init__(self, checkpoint: str) -> None:
+        self._directory = Path(checkpoint) / _DIRECTORY
+
+    def write(self, text: str) -> int:
+        """Writes a decision durably; returns its hash. Raises JobError."""
+        name = _hash(text)
+        file = self._file(name)
+        try:
+            self._directory.mkdir(parents=True, exist_ok=True)
+            unfinished = file.with_suffix(".tmp")
+            with unfinished.open("w", encoding="utf-8") as stream:
+                stream.write(text)
+                stream.flush()
+                os.fsync(stream.fileno())
+            unfinished.replace(file)
+            _make_names_durable(self._directory)
+        except OSError as e:
+            raise JobError(Reason.BATCH_FAILED, f"a decision could not be written to {self._directory} ({e})") from e
+        return name
+
+    def read(self, name: int) -> str | None:
+        """The decision with this hash; None if it is not there, or damaged."""
+        try:
+            text = self._file(name).read_text(encoding="utf-8")
+        except (FileNotFoundError, UnicodeDecodeError):
+            return None
+        except OSError as e:
+            raise JobError(Reason.BATCH_FAILED, f"the decision {self._file(name)} could not be read ({e})") from e
+        return text if _hash(text) == name else None
+
+    def remove(self, name: int) -> None:
+        """Removes a decision that another one has replaced. One that stays is a few kilobytes too many."""
+        with suppress(OSError):
+            self._file(name).unlink()
+
+    def _file(self, name: int) -> Path:
+        return self._directory / f"{name:0{2 * _HASH_BYTES}x}.json"
+
+
+class TableDecisions:
+    """The decisions of one pipeline, in its driver."""
+
+    def __init__(self, sink: DecidingStore, checkpoint: str) -> None:
+        self._sink, self._files = sink, DecisionFiles(checkpoint)
+
+    def last(self) -> str | None:
+        name = self._sink.number(self._sink.names.decision)
+        return None if name is None else self._files.read(name)
+
+    def open(self, lanes: Sequence[Lane], membership: Membership) -> DecidingTransaction:
+        return DecidingTransaction(self._sink, self._files, membership, self._sink.open(0, lanes, membership).positions)
+
+
+class DecidingTransaction:
+    """All lanes of a stateful pipeline, of one version of the table."""
+
+    def __init__(
+        self,
+        sink: DecidingStore,
+        files: DecisionFiles,
+        membership: Membership,
+        positions: Mapping[Lane, Position | None],
+    ) -> None:
+        self._sink, self._files, self._membership, self.positions = sink, files, membership, positions
+        self._before = sink.number(sink.names.decision)
+
+    def commit(self, positions: Mapping[Lane, Position], rows: Rows, decision: str) -> int:
+        records, staged = self._sink.stage(rows)
+        # Failure window: a commit that names a file which is not there. The driver would halt with StateLost.
+        name = self._files.write(decision)
+        [batch] = {position.batch for position in positions.values()}
+        fault_point("before-commit", *positions)
+        self._sink.commit(
+            self._membership,
+            positions,
+            self.positions,
+            StagedRows((staged,), records),
+            Decided(store.decided(self._sink.names, batch, name), self._before, note_for_audit(decision)),
+        )
+        fault_point("after-commit", *positions)
+        if self._before is not None and self._before != name:
+            # Not earlier: until the commit is known, the one before may be the last.
+            self._files.remove(self._before)
+        return records
+
+    def release(self) -> None:
+        return
+
+
+def note_for_audit(decision: str) -> str:
+    """A decision without what only the next driver needs: a table's log is read by others, too."""
+    data = json.loads(decision)
+    for entry in ("offsets_before", "offsets"):
+        if data[entry] is not None:
+            version, metadata, *_ = data[entry].splitlines()
+            watermark = {"batchWatermarkMs": json.loads(metadata)["batchWatermarkMs"]}
+            data[entry] = f"{version}\n{json.dumps(watermark)}"
+    return json.dumps({name: value for name, value in data.items() if name in _OF_AUDIT}, sort_keys=True)
+
+
+def _hash(text: str) -> int:
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:_HASH_BYTES])
+
+
+def _make_names_durable(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,92 @@
+"""The audit judges the windows of a stateful pipeline in a Delta table. A job writes it, and delta-rs damages it.
+
+See docs/audit.md#stateful-pipelines.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from pyspark.sql import SparkSession
+
+from ackwright.local.kafka import EmbeddedKafka
+from ackwright_stream.audit import audit
+from ackwright_stream.audit_report import Report
+from ackwright_stream.errors import JobError
+from ackwright_stream.jobspec import JobSpec, Reason
+from ackwright_stream.reports import Verdict
+from integration.support.iceberg_stores import Table
+from integration.support.pipelines import running
+from integration.support.stateful_windows import feed_seconds, timed_windows
+from waiting import WAIT, wait_until
+
+LATE = 3  # records
+
+
+def faults(report: Report) -> tuple[int, int, int]:
+    """Lost, duplicated and unexpected rows, of a report that judges them."""
+    result = (report.lost, report.duplicated, report.unexpected)
+    assert report.verdict is (Verdict.BROKEN if any(result) else Verdict.HELD), report
+    return result
+
+
+def delivered(job: JobSpec, directory: Path, table: Path) -> None:
+    """Two drivers, of which the first is killed behind its commit; some records are late."""
+    feed_seconds(job, range(60))
+    with running(job, directory / "1") as first:
+        first.until_position(1, 60, WAIT)
+        hit = first.arm("batch-end")
+        feed_seconds(job, [1, 2, 3, *range(60, 80)])
+        first.arrived(hit)
+        first.job.kill()
+    with running(job, directory / "2") as second:
+        second.until_position(1, 80 + LATE, WAIT)
+        wait_until(lambda: DeltaTable(table).to_pyarrow_table().num_rows >= 7, "the windows up to 70 are in the table")
+        second.job.drain()
+        second.job.wait(WAIT)
+
+
+def test_windows_in_a_delta_table_are_compared(kafka: EmbeddedKafka, tmp_path: Path, spark: SparkSession) -> None:
+    table = tmp_path / "table"
+    sink = {"delta": {"path": str(table), "createTable": True}}
+    job = timed_windows(kafka.bootstrap_servers, f"lake-{uuid.uuid4().hex[:8]}", tmp_path, sink)
+    delivered(job, tmp_path, table)
+    report = audit(spark, job)
+    assert faults(report) == (0, 0, 0)
+    assert any("3 records were late" in note for note in report.notes)
+
+    right = DeltaTable(table).version()
+    damages: list[tuple[Callable[[], object], tuple[int, int, int]]] = [
+        (lambda: DeltaTable(table).delete("key = '10'"), (1, 0, 0)),
+        (lambda: write_deltalake(table, pa.table({"key": ["10"], "value": ["10"]}), mode="append"), (0, 1, 0)),
+        (lambda: write_deltalake(table, pa.table({"key": ["70"], "value": ["10"]}), mode="append"), (0, 0, 1)),
+        (lambda: DeltaTable(table).update({"value": "'11'"}, predicate="key = '0'"), (1, 0, 1)),
+    ]
+    for damage, expected in damages:
+        damage()
+        assert faults(audit(spark, job)) == expected
+        DeltaTable(table).restore(right)
+    assert faults(audit(spark, job)) == (0, 0, 0)
+
+    DeltaTable(table).create_checkpoint()
+    entries = sorted((table / "_delta_log").glob("*.json"))
+    first = next(n for n, entry in enumerate(entries) if f"ackwright/{job.group}/decision" in entry.read_text())
+    for entry in entries[: first + 1]:
+        entry.unlink()
+    report = audit(spark, job)
+    assert report.verdict is Verdict.UNPROVEN
+    assert any("compacted or deleted" in doubt for doubt in report.doubts)
+
+
+def test_an_iceberg_table_is_not_judged(kafka: EmbeddedKafka, tmp_path: Path, spark: SparkSession) -> None:
+    table = Table(tmp_path / "warehouse")
+    sink = {"iceberg": {"catalog": {"uri": table.uri, "warehouse": table.warehouse}, "table": table.name}}
+    job = timed_windows(kafka.bootstrap_servers, f"lake-{uuid.uuid4().hex[:8]}", tmp_path, sink)
+    with pytest.raises(JobError, match="judges no stateful pipeline") as raised:
+        audit(spark, job)
+    assert raised.value.reason is Reason.INVALID_SPEC

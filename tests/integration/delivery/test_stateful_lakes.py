@@ -1,0 +1,95 @@
+"""Stateful pipelines from Kafka to a table with versions, whose drivers are killed and replaced.
+
+See docs/protocol.md#stateful-pipelines-into-delta-lake-and-iceberg.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+from pathlib import Path
+
+import pytest
+
+from ackwright.local.kafka import EmbeddedKafka
+from ackwright_stream.jobspec import ExitCode, Reason
+from integration.support.stateful_lakes import StatefulLake, stateful_lake
+from waiting import WAIT
+
+KINDS = ("delta", "iceberg")
+
+# As a driver would be that commits the rows before the decision.
+TWO_COMMITS = """
+from ackwright_stream.fault_points import fault_point
+from ackwright_stream.sinks.base import StagedRows
+from ackwright_stream.sinks.staged import decisions
+
+_commit = decisions.DecidingTransaction.commit
+
+
+def commit(self, positions, rows, decision):
+    records, staged = self._sink.stage(rows)
+    self._sink.publish(StagedRows((staged,), records), self._membership)
+    fault_point("between")
+    return _commit(self, positions, (), decision)
+
+
+decisions.DecidingTransaction.commit = commit
+"""
+
+
+@pytest.fixture(params=KINDS)
+def pipeline(request: pytest.FixtureRequest, kafka: EmbeddedKafka, tmp_path: Path) -> StatefulLake:
+    return stateful_lake(kafka, tmp_path, request.param, f"stateful-{uuid.uuid4().hex[:8]}")
+
+
+@pytest.mark.parametrize(
+    "points",
+    [
+        ("before-commit", "after-commit"),  # rows and decision are files that no version names
+        ("evaluated", "batch-end"),  # state is stored and nothing is decided; before Spark's log of commits
+    ],
+    ids=["commit", "batch"],
+)
+def test_windows_are_written_once_over_kills(pipeline: StatefulLake, points: tuple[str, ...]) -> None:
+    for point in points:
+        pipeline.killed_at(point)
+    pipeline.completed()
+    assert pipeline.counts() == pipeline.expected()
+
+
+def test_rows_that_are_committed_before_the_decision_are_written_twice(pipeline: StatefulLake, tmp_path: Path) -> None:
+    """Control of the test above: the driver is killed between the two."""
+    (tmp_path / "sitecustomize.py").write_text(TWO_COMMITS)
+    pipeline.killed_at("between")
+    pipeline.completed()
+    counts = pipeline.counts()
+    assert len(counts) > len(set(counts))
+    assert set(counts) == set(pipeline.expected())
+
+
+def test_a_driver_that_was_suspended_does_not_commit_beside_its_successor(pipeline: StatefulLake) -> None:
+    with pipeline.overtaken("before-commit") as driver:
+        pipeline.feed()
+        pipeline.caught_up(driver)
+        pipeline.drain(driver)
+    pipeline.completed()
+    assert pipeline.counts() == pipeline.expected()
+
+
+def test_an_older_copy_of_the_state_halts(pipeline: StatefulLake, tmp_path: Path) -> None:
+    """It lacks the file of the decision that the table names."""
+    pipeline.completed()
+    shutil.copytree(pipeline.state, tmp_path / "copy")
+    pipeline.feed()
+    pipeline.completed()
+    shutil.rmtree(pipeline.state)
+    os.rename(tmp_path / "copy", pipeline.state)
+    before = pipeline.counts()
+    with pipeline.life() as job:
+        assert job.job.wait(WAIT) == ExitCode.HALTED
+        failure = job.job.failure()
+        assert failure is not None
+        assert failure.reason is Reason.STATE_LOST
+    assert pipeline.counts() == before
