@@ -100,14 +100,31 @@ def test_each_time_has_its_run_and_the_pipeline_is_ready_between_them() -> None:
     assert world.condition("JobRunning") == "True/Running"
 
 
-def test_the_operator_wakes_when_a_run_is_due() -> None:
-    world = scheduled()
-    world.seconds, world.seconds_between = HOUR - 7, 0.0
-    while world.reconcile() != 7:
-        assert world.seconds == HOUR - 7
-    world.seconds = HOUR  # within the time that a steady pipeline is not read again
+@pytest.mark.parametrize("before", ["first run", "later run"])
+def test_the_operator_wakes_when_a_run_is_due(before: str) -> None:
+    """Also if the last reconcile before the run only compared versions."""
+    world, due = scheduled(), HOUR
+    if before == "later run":
+        complete(at(world, 1))
+        due = 2 * HOUR
+    world.seconds, world.seconds_between = due - 25, 0.0
     world.reconcile()
-    assert run(world) == "2026-11-21T13:00:00Z"
+    while world.seconds < due:
+        world.seconds += world.reconcile() or 0.0
+    assert world.seconds == due
+    world.progress = None
+    for _ in range(9):
+        world.reconcile()
+    assert run(world) == format_time(world.now())
+
+
+def test_brokers_are_not_read_more_often_because_the_pod_of_a_completed_run_stays() -> None:
+    world = at(complete(at(scheduled(), 1)), 1.5)
+    world.progress, world.seconds_between = None, 0.0
+    assert len(world.kubernetes.pods()) == 1
+    reads = world.kafka.calls.total()
+    world.seconds += world.reconcile() or 0.0
+    assert world.kafka.calls.total() == reads
 
 
 def test_a_time_that_comes_while_a_run_is_going_is_skipped() -> None:
