@@ -344,6 +344,49 @@ def test_a_run_without_a_schedule_ends_before_the_schedule_begins() -> None:
     assert run(at(world, 2)) == "2026-11-21T14:00:00Z"
 
 
+def unscheduled_that_fails() -> World:
+    """A run without a schedule that fails; an edit corrects the transform and adds a schedule."""
+    world = crash(World(SPEC | {"trigger": {"availableNow": True}}).settle())
+    world.reconcile()
+    world.kubernetes.declare("p", SCHEDULED | EDIT)
+    return world
+
+
+def starts_again(world: World) -> World:
+    """Drivers become ready from now on."""
+    world.kubernetes.ready, world.progress = True, RUNNING
+    return world.settle()
+
+
+def test_a_run_without_a_schedule_that_fails_is_repeated_with_the_edit_that_adds_one() -> None:
+    world = starts_again(unscheduled_that_fails())
+    assert world.condition("JobRunning") == "True/Running"
+    assert run(world) == world.resource["status"]["schedule"]["lastScheduleTime"]
+    assert jobs_created(world) == 2
+    complete(world)
+    assert world.conditions("Ready", "JobRunning") == ["True/Scheduled", "False/Scheduled"]
+    assert jobs_created(at(world, 0.9)) == 2
+    assert run(at(world, 1)) == "2026-11-21T13:00:00Z"
+
+
+def test_whatever_the_operator_is_killed_at_the_run_without_a_schedule_is_repeated() -> None:
+    world = unscheduled_that_fails()
+    first = len(world.kubernetes.writes)
+    last = len(starts_again(world.copy()).kubernetes.writes)
+    assert last > first
+    for number in range(first, last):
+        for later in (False, True):
+            killed = world.copy()
+            killed.kubernetes.die, killed.kubernetes.die_after = number, later
+            with suppress(Killed):
+                starts_again(killed)
+            killed.kubernetes.die = None
+            killed.start_operator()
+            killed.settle()
+            assert jobs_created(killed) <= 2
+            assert killed.condition("JobRunning") == "True/Running"
+
+
 def test_without_the_schedule_it_runs_once_more_now() -> None:
     world = complete(at(scheduled(), 1))
     edit(world, trigger={"availableNow": True})

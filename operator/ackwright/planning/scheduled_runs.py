@@ -48,8 +48,10 @@ def schedule_status(
     upcoming = None
     if not pipeline.spec.suspend:
         upcoming = before.next_schedule_time if before is not None and _is_of(before, schedule) else None
+        if upcoming is None and _is_unscheduled(observed):
+            upcoming = format_time(now)
         # The run that is due takes the steps of several reconciles; until its Job is there, it stays due.
-        if upcoming is None or (seconds_since(upcoming, now) >= 0 and _covers(last, upcoming, observed)):
+        elif upcoming is None or (seconds_since(upcoming, now) >= 0 and _covers(last, upcoming, observed)):
             following = schedule.next_after(now)
             upcoming = format_time(following) if following else None
     return ScheduleStatus(
@@ -93,6 +95,18 @@ def _last_run(observed: Workload, recorded: ScheduleStatus | None) -> str | None
     if observed.job is not None and (run := run_of_job(observed.job)) is not None:
         return run
     return recorded.last_schedule_time if recorded is not None else None
+
+
+def _is_unscheduled(observed: Workload) -> bool:
+    """Whether the Job is of an earlier run without a schedule that is not complete, and whose driver is not ready.
+
+    An edit may recreate this Job. Its name is no time, so without the Job nothing would record that the run is due.
+    """
+    job, driver = observed.job, observed.driver
+    if job is None or is_complete(job) or (driver is not None and driver.ready):
+        return False
+    run = run_of_job(job)
+    return run is not None and not is_time(run)
 
 
 def _covers(last: str | None, due: str, observed: Workload) -> bool:
