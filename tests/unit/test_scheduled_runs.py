@@ -74,6 +74,12 @@ def crash(world: World, code: int = ExitCode.FAILED) -> World:
     return world
 
 
+def starts_again(world: World) -> World:
+    """Drivers become ready from now on."""
+    world.kubernetes.ready, world.progress = True, RUNNING
+    return world.settle()
+
+
 def test_nothing_runs_before_the_first_time() -> None:
     world = scheduled()
     assert run(world) is None
@@ -244,21 +250,34 @@ def test_a_failed_run_is_repeated() -> None:
     assert world.kubernetes.pods()[0]["metadata"]["uid"] != pod, "in another pod, after its back-off"
 
 
-@pytest.mark.parametrize("how", ["its driver fails", "its Job has failed"])
-def test_a_failed_run_does_not_block_the_next_one(how: str) -> None:
+@pytest.mark.parametrize("at_two", ["waits for a start", "is starting again", "has another pod", "its Job has failed"])
+def test_whatever_a_failing_driver_does_when_the_next_run_is_due_it_starts(at_two: str) -> None:
     world = at(scheduled(), 1)
     at(world, 1.99)
-    if how == "its driver fails":
-        crash(world)
-    else:
-        world.kubernetes.stored["Job", "p"]["status"] = {"conditions": [{"type": "Failed", "status": "True"}]}
-        world.kubernetes.ready = False
+    job, pod = world.kubernetes.stored["Job", "p"], crash(world).kubernetes.pods()[0]
+    container = pod["status"]["containerStatuses"][0]
+    if at_two == "is starting again":
+        container |= {"restartCount": 1, "state": {"running": {}}}
+    elif at_two == "has another pod":
+        pod["status"] = {"phase": "Running", "podIP": "192.0.2.7", "conditions": []}
+        job["status"] = {"failed": 1}
+    elif at_two == "its Job has failed":
+        job["status"] = {"conditions": [{"type": "Failed", "status": "True"}]}
     world.seconds = 2 * HOUR
     world.reconcile()
-    world.kubernetes.ready, world.progress = True, RUNNING
-    world.settle()
+    starts_again(world)
     assert run(world) == "2026-11-21T14:00:00Z"
     assert world.condition("JobRunning") == "True/Running"
+
+
+def test_a_run_whose_driver_failed_before_and_delivers_now_is_left_alone() -> None:
+    world = at(scheduled(), 1)
+    crash(world).kubernetes.pods()[0]["status"]["containerStatuses"][0] |= {"restartCount": 1, "state": {"running": {}}}
+    world.kubernetes.stored["Job", "p"]["status"] = {"failed": 1}
+    starts_again(world)
+    assert run(at(world, 2)) == "2026-11-21T13:00:00Z"
+    assert times(world) == ["13:00", "15:00"]
+    assert jobs_created(world) == 1
 
 
 def test_a_run_that_halted_waits_for_a_person() -> None:
@@ -350,12 +369,6 @@ def unscheduled_that_fails() -> World:
     world.reconcile()
     world.kubernetes.declare("p", SCHEDULED | EDIT)
     return world
-
-
-def starts_again(world: World) -> World:
-    """Drivers become ready from now on."""
-    world.kubernetes.ready, world.progress = True, RUNNING
-    return world.settle()
 
 
 def test_a_run_without_a_schedule_that_fails_is_repeated_with_the_edit_that_adds_one() -> None:

@@ -126,6 +126,8 @@ def _is_going(job: Object, observed: Workload) -> bool:
     if ended or is_complete(job) or job["metadata"].get("deletionTimestamp"):
         return False
     driver = observed.driver
-    if driver is None or driver.waiting != "CrashLoopBackOff":
+    if driver is not None and (driver.ready or driver.exit_code in (ExitCode.HALTED, ExitCode.INVALID)):
         return True
-    return driver.exit_code in (ExitCode.HALTED, ExitCode.INVALID)
+    # A driver that fails is for a while in a container or a pod that runs: whether it has failed does not depend on it.
+    restarted = driver is not None and (driver.restarts > 0 or bool(driver.exit_code))
+    return not restarted and not job.get("status", {}).get("failed")
