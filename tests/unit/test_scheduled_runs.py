@@ -18,6 +18,7 @@ from unit.world import RUNNING, SPEC, World
 HOUR = 3600.0
 SCHEDULED = SPEC | {"trigger": {"availableNow": True, "schedule": "0 * * * *"}}  # each hour; a World begins at 12:00
 EDIT = {"transform": {"sql": "SELECT value FROM source"}}
+WRONG = Ending(ExitCode.INVALID, Failure(Reason.INVALID_TRANSFORM, "there is no such column"))  # of an edit's check
 
 
 def scheduled(spec: dict[str, Any] = SCHEDULED) -> World:
@@ -288,8 +289,10 @@ def test_a_run_that_halted_waits_for_a_person() -> None:
     at(world, 3.5)
     assert jobs_created(world) == 1
     assert world.condition("Stalled").startswith("True/")
-    assert run(edit(world, **EDIT)) == "2026-11-21T13:00:00Z", "it is repeated with the edit"
+    world.kubernetes.check_ending = WRONG
+    assert run(edit(world, **EDIT)) == "2026-11-21T13:00:00Z", "it is repeated with the edit, without a check"
     assert jobs_created(world) == 2
+    assert world.resource["status"]["accepted"]["spec"] == SCHEDULED | EDIT
 
 
 def test_an_edit_has_effect_with_the_next_run() -> None:
@@ -307,6 +310,54 @@ def test_an_edit_between_two_runs_starts_none() -> None:
     world = edit(at(complete(at(scheduled(), 1)), 1.5), **EDIT)
     assert jobs_created(world) == 1
     assert run(at(world, 2)) == "2026-11-21T14:00:00Z"
+
+
+@pytest.mark.parametrize("before", ["first run", "later run"])
+def test_an_edit_between_two_runs_is_checked_and_a_refused_one_changes_no_run(before: str) -> None:
+    world = scheduled()
+    if before == "later run":
+        complete(at(world, 1))
+        at(world, 1.5)
+    world.kubernetes.check_ending = WRONG
+    edit(world, **EDIT)
+    assert world.conditions("Ready", "JobRunning", "Stalled") == [
+        "True/Scheduled",
+        "False/Scheduled",
+        "True/InvalidTransform",
+    ]
+    at(world, 2)
+    assert world.condition("JobRunning") == "True/Running"
+    assert world.resource["status"]["accepted"]["spec"] == SCHEDULED
+    assert world.condition("Stalled") == "True/InvalidTransform"
+
+
+def test_a_run_does_not_wait_for_the_check_of_an_edit() -> None:
+    world = complete(at(scheduled(), 1))
+    at(world, 1.9)
+    world.kubernetes.check_ending = None
+    edit(world, **EDIT)
+    assert world.conditions("Ready", "Reconciling") == ["True/Scheduled", "True/CheckingEdit"]
+    world.seconds = 2 * HOUR
+    for _ in range(9):
+        world.reconcile()
+    assert world.condition("JobRunning") == "True/Running"
+    assert world.resource["status"]["accepted"]["spec"] == SCHEDULED
+
+
+@pytest.mark.parametrize("when", ["between two runs", "during a run"])
+def test_an_edit_has_delivered_when_a_run_by_it_has(when: str) -> None:
+    world = at(scheduled(), 1)
+    if when == "between two runs":
+        complete(world)
+    edit(world, **EDIT)
+    complete(world)
+    status = world.resource["status"]
+    assert status["accepted"]["spec"] == SCHEDULED | EDIT
+    assert not status["accepted"]["delivered"]
+    assert status["previous"]["spec"] == SCHEDULED
+    at(world, 2)
+    assert world.resource["status"]["accepted"]["delivered"]
+    assert "previous" not in world.resource["status"]
 
 
 def test_another_release_of_the_operator_leaves_a_run_alone() -> None:
