@@ -134,7 +134,7 @@ def test_brokers_are_not_read_more_often_because_the_pod_of_a_completed_run_stay
     assert world.kafka.calls.total() == reads
 
 
-def test_a_time_that_comes_while_a_run_is_going_is_skipped() -> None:
+def test_a_time_that_comes_while_a_run_is_active_is_skipped() -> None:
     world = at(scheduled(), 1)
     job = world.kubernetes.stored["Job", "p"]["metadata"]["uid"]
     assert times(at(world, 3.2)) == ["13:00", "16:00"]
@@ -145,7 +145,7 @@ def test_a_time_that_comes_while_a_run_is_going_is_skipped() -> None:
     assert jobs_created(world) == 2
 
 
-def test_a_run_that_is_starting_is_going() -> None:
+def test_a_run_that_is_starting_is_active() -> None:
     world = scheduled()
     world.kubernetes.ready, world.progress = False, None
     at(world, 1)
@@ -153,7 +153,7 @@ def test_a_run_that_is_starting_is_going() -> None:
     assert jobs_created(world) == 1
 
 
-def test_times_without_an_operator_are_made_up_by_one_run() -> None:
+def test_one_run_catches_up_on_the_times_without_an_operator() -> None:
     world = complete(at(scheduled(), 1))
     world.seconds = 50.5 * HOUR
     world.start_operator()
@@ -197,7 +197,7 @@ def test_a_run_whose_job_is_deleted_by_hand_runs_again() -> None:
     assert jobs_created(world) == 2
 
 
-def test_a_suspended_pipeline_starts_no_run_and_makes_none_up() -> None:
+def test_a_suspended_pipeline_starts_no_run_and_does_not_catch_up() -> None:
     world = edit(complete(at(scheduled(), 1)), suspend=True)
     assert run(at(world, 4)) == "2026-11-21T13:00:00Z"
     assert times(world) == ["13:00", None]

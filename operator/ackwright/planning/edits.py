@@ -97,7 +97,7 @@ def runs_by(accepted: Accepted, observed: Workload) -> bool:
 
     An edit leaves a run that delivers as it is. The Job of a run by the edit is created after the edit was accepted.
     """
-    if observed.idle is None or accepted.since is None:
+    if not observed.scheduled or accepted.since is None:
         return True
     return observed.job is not None and observed.job["metadata"]["creationTimestamp"] >= accepted.since
 
