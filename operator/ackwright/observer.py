@@ -60,7 +60,7 @@ def _with_role(driver: DriverPod, progress: ProgressReport | None) -> DriverPod:
 
 
 def _with_run(observed: Workload, pipeline: DeliveryPipeline, status: Status, now: datetime) -> Workload:
-    """The workload with the bounded run that is to be there, and whether it is recorded as completed."""
+    """The workload with the current bounded run, and whether it is recorded as completed."""
     trigger = pipeline.spec.trigger
     if trigger.schedule is not None:
         return with_scheduled_run(observed, pipeline, status.schedule, status.finished_run, now)

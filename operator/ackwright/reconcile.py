@@ -113,8 +113,8 @@ class Reconciler:
             return self._finish(resource, objects)
         memory = self._memory.setdefault(meta["uid"], Memory())
         cluster = self._observer.cluster(resource, objects, reports, memory)
-        if self._is_steady(memory, cluster):
-            return self._seconds_between_requests()
+        if memory.steady is not None and self._is_steady(memory.steady, memory, cluster):
+            return min(self._seconds_between_requests(), self._seconds_until_run(memory.steady.status))
         memory.steady = None
         memory.update_generation(meta.get("generation"), self._clock())
         status = parse_status(resource.get("status"))
@@ -147,16 +147,20 @@ class Reconciler:
         """Forgets everything that was remembered, since another operator may have acted meanwhile."""
         self._memory.clear()
 
-    def _is_steady(self, memory: Memory, cluster: ClusterState) -> bool:
+    def _is_steady(self, steady: SteadyState, memory: Memory, cluster: ClusterState) -> bool:
         """Whether a whole reconcile would find the same as the last one.
 
         Progress is read more often than everything else is read.
         """
-        steady, now = memory.steady, self._clock()
-        if steady is None or steady.versions != cluster.versions or now >= steady.until:
+        now = self._clock()
+        if steady.versions != cluster.versions or now >= steady.until:
             return False
+        driver = cluster.workload.driver
         running = cluster.progress is not None and cluster.progress.state is State.RUNNING
-        if cluster.workload.driver is not None and not running:
+        # Without a time to live, the pod of a completed run stays for good, and reports no progress.
+        ttl = steady.pipeline.spec.trigger.ttl_seconds_after_finished
+        stays = driver is not None and driver.phase == "Succeeded" and ttl is None
+        if driver is not None and not stays and not running:
             return False
         if memory.tracker.is_stuck(steady.pipeline, self._settings.stuck, now):
             return False
@@ -337,7 +341,7 @@ class Reconciler:
     ) -> float:
         """Remembers what this reconcile has done. Returns the seconds until the next one."""
         memory.written = resource["metadata"]["resourceVersion"]
-        until_run = seconds_until_next_run(status.schedule, self._now()) or math.inf
+        until_run = self._seconds_until_run(status)
         if status.condition_is("Reconciling", "True"):
             moving = any(isinstance(state, KafkaState) and state.moving for state in observation.kafka.values())
             return self._settings.progress_every if moving else _SOON_S
@@ -350,6 +354,10 @@ class Reconciler:
     def _resync(self) -> float:
         """Seconds until a steady pipeline is reconciled as a whole."""
         return max(min(self._settings.resync, RENEWED_EVERY_S), len(self._memory) / _RECONCILES_PER_S)
+
+    def _seconds_until_run(self, status: Status) -> float:
+        """Seconds until the next run of a schedule is due; infinite if it is due already, or there is none."""
+        return seconds_until_next_run(status.schedule, self._now()) or math.inf
 
     def _seconds_between_requests(self) -> float:
         """Seconds until the progress of a running driver is read again."""

@@ -47,6 +47,7 @@ class FakeKubernetes(Kubernetes):
         self.stored: dict[tuple[str, str], Object] = {}  # by kind and name
         self.writes: list[str] = []
         self.recorded: list[tuple[str, str]] = []  # reason and message of each
+        self.now = NOW  # when objects are created
         self.ready = True  # whether pods become ready
         self.check_ending: Ending | None = Ending(0)  # of each pod that checks an edit; None: it runs on
         self.lost: set[str] = set()  # uids of pods on a node that does not answer
@@ -66,7 +67,8 @@ class FakeKubernetes(Kubernetes):
         key = desired["kind"], desired["metadata"]["name"]
         with self.write("apply", key):
             present = self.stored.get(key)
-            item = _merged(present or {"metadata": {"creationTimestamp": NOW}}, _copy(desired), self._ours.get(key, {}))
+            new = {"metadata": {"creationTimestamp": self.now}}
+            item = _merged(present or new, _copy(desired), self._ours.get(key, {}))
             if present and _fixed(present) != _fixed(item):
                 raise ApiError(422, f"{key}: field is immutable")
             self._ours[key] = _copy(desired)
@@ -85,7 +87,7 @@ class FakeKubernetes(Kubernetes):
                 raise ApiError(409, "it exists")
             item = _with_defaults(_copy(desired))
             item["metadata"] |= {
-                "creationTimestamp": NOW,
+                "creationTimestamp": self.now,
                 "managedFields": [{"manager": FIELD_MANAGER, "operation": "Update"}],
             }
             if desired["kind"] == "Pod":
@@ -195,7 +197,7 @@ class FakeKubernetes(Kubernetes):
             if pod["metadata"]["labels"].get(ROLE_LABEL) == CHECK_ROLE:
                 if self.check_ending is not None and pod["status"]["phase"] == "Pending":
                     end_container(pod, self.check_ending)
-            elif self.ready and not pod["metadata"].get("deletionTimestamp"):
+            elif self.ready and pod["status"]["phase"] == "Running" and not pod["metadata"].get("deletionTimestamp"):
                 pod["status"]["conditions"] = [{"type": "Ready", "status": "True"}]
         return before != json.dumps([*self.stored.values()])
 

@@ -18,6 +18,7 @@ from unit.world import RUNNING, SPEC, World
 HOUR = 3600.0
 SCHEDULED = SPEC | {"trigger": {"availableNow": True, "schedule": "0 * * * *"}}  # each hour; a World begins at 12:00
 EDIT = {"transform": {"sql": "SELECT value FROM source"}}
+WRONG = Ending(ExitCode.INVALID, Failure(Reason.INVALID_TRANSFORM, "there is no such column"))  # of an edit's check
 
 
 def scheduled(spec: dict[str, Any] = SCHEDULED) -> World:
@@ -74,6 +75,12 @@ def crash(world: World, code: int = ExitCode.FAILED) -> World:
     return world
 
 
+def starts_again(world: World) -> World:
+    """Drivers become ready from now on."""
+    world.kubernetes.ready, world.progress = True, RUNNING
+    return world.settle()
+
+
 def test_nothing_runs_before_the_first_time() -> None:
     world = scheduled()
     assert run(world) is None
@@ -100,17 +107,34 @@ def test_each_time_has_its_run_and_the_pipeline_is_ready_between_them() -> None:
     assert world.condition("JobRunning") == "True/Running"
 
 
-def test_the_operator_wakes_when_a_run_is_due() -> None:
-    world = scheduled()
-    world.seconds, world.seconds_between = HOUR - 7, 0.0
-    while world.reconcile() != 7:
-        assert world.seconds == HOUR - 7
-    world.seconds = HOUR  # within the time that a steady pipeline is not read again
+@pytest.mark.parametrize("before", ["first run", "later run"])
+def test_the_operator_wakes_when_a_run_is_due(before: str) -> None:
+    """Also if the last reconcile before the run only compared versions."""
+    world, due = scheduled(), HOUR
+    if before == "later run":
+        complete(at(world, 1))
+        due = 2 * HOUR
+    world.seconds, world.seconds_between = due - 25, 0.0
     world.reconcile()
-    assert run(world) == "2026-11-21T13:00:00Z"
+    while world.seconds < due:
+        world.seconds += world.reconcile() or 0.0
+    assert world.seconds == due
+    world.progress = None
+    for _ in range(9):
+        world.reconcile()
+    assert run(world) == format_time(world.now())
 
 
-def test_a_time_that_comes_while_a_run_is_going_is_skipped() -> None:
+def test_brokers_are_not_read_more_often_because_the_pod_of_a_completed_run_stays() -> None:
+    world = at(complete(at(scheduled(), 1)), 1.5)
+    world.progress, world.seconds_between = None, 0.0
+    assert len(world.kubernetes.pods()) == 1
+    reads = world.kafka.calls.total()
+    world.seconds += world.reconcile() or 0.0
+    assert world.kafka.calls.total() == reads
+
+
+def test_a_time_that_comes_while_a_run_is_active_is_skipped() -> None:
     world = at(scheduled(), 1)
     job = world.kubernetes.stored["Job", "p"]["metadata"]["uid"]
     assert times(at(world, 3.2)) == ["13:00", "16:00"]
@@ -121,7 +145,7 @@ def test_a_time_that_comes_while_a_run_is_going_is_skipped() -> None:
     assert jobs_created(world) == 2
 
 
-def test_a_run_that_is_starting_is_going() -> None:
+def test_a_run_that_is_starting_is_active() -> None:
     world = scheduled()
     world.kubernetes.ready, world.progress = False, None
     at(world, 1)
@@ -129,7 +153,7 @@ def test_a_run_that_is_starting_is_going() -> None:
     assert jobs_created(world) == 1
 
 
-def test_times_without_an_operator_are_made_up_by_one_run() -> None:
+def test_one_run_catches_up_on_the_times_without_an_operator() -> None:
     world = complete(at(scheduled(), 1))
     world.seconds = 50.5 * HOUR
     world.start_operator()
@@ -173,7 +197,7 @@ def test_a_run_whose_job_is_deleted_by_hand_runs_again() -> None:
     assert jobs_created(world) == 2
 
 
-def test_a_suspended_pipeline_starts_no_run_and_makes_none_up() -> None:
+def test_a_suspended_pipeline_starts_no_run_and_does_not_catch_up() -> None:
     world = edit(complete(at(scheduled(), 1)), suspend=True)
     assert run(at(world, 4)) == "2026-11-21T13:00:00Z"
     assert times(world) == ["13:00", None]
@@ -227,21 +251,34 @@ def test_a_failed_run_is_repeated() -> None:
     assert world.kubernetes.pods()[0]["metadata"]["uid"] != pod, "in another pod, after its back-off"
 
 
-@pytest.mark.parametrize("how", ["its driver fails", "its Job has failed"])
-def test_a_failed_run_does_not_block_the_next_one(how: str) -> None:
+@pytest.mark.parametrize("at_two", ["waits for a start", "is starting again", "has another pod", "its Job has failed"])
+def test_whatever_a_failing_driver_does_when_the_next_run_is_due_it_starts(at_two: str) -> None:
     world = at(scheduled(), 1)
     at(world, 1.99)
-    if how == "its driver fails":
-        crash(world)
-    else:
-        world.kubernetes.stored["Job", "p"]["status"] = {"conditions": [{"type": "Failed", "status": "True"}]}
-        world.kubernetes.ready = False
+    job, pod = world.kubernetes.stored["Job", "p"], crash(world).kubernetes.pods()[0]
+    container = pod["status"]["containerStatuses"][0]
+    if at_two == "is starting again":
+        container |= {"restartCount": 1, "state": {"running": {}}}
+    elif at_two == "has another pod":
+        pod["status"] = {"phase": "Running", "podIP": "192.0.2.7", "conditions": []}
+        job["status"] = {"failed": 1}
+    elif at_two == "its Job has failed":
+        job["status"] = {"conditions": [{"type": "Failed", "status": "True"}]}
     world.seconds = 2 * HOUR
     world.reconcile()
-    world.kubernetes.ready, world.progress = True, RUNNING
-    world.settle()
+    starts_again(world)
     assert run(world) == "2026-11-21T14:00:00Z"
     assert world.condition("JobRunning") == "True/Running"
+
+
+def test_a_run_whose_driver_failed_before_and_delivers_now_is_left_alone() -> None:
+    world = at(scheduled(), 1)
+    crash(world).kubernetes.pods()[0]["status"]["containerStatuses"][0] |= {"restartCount": 1, "state": {"running": {}}}
+    world.kubernetes.stored["Job", "p"]["status"] = {"failed": 1}
+    starts_again(world)
+    assert run(at(world, 2)) == "2026-11-21T13:00:00Z"
+    assert times(world) == ["13:00", "15:00"]
+    assert jobs_created(world) == 1
 
 
 def test_a_run_that_halted_waits_for_a_person() -> None:
@@ -252,8 +289,10 @@ def test_a_run_that_halted_waits_for_a_person() -> None:
     at(world, 3.5)
     assert jobs_created(world) == 1
     assert world.condition("Stalled").startswith("True/")
-    assert run(edit(world, **EDIT)) == "2026-11-21T13:00:00Z", "it is repeated with the edit"
+    world.kubernetes.check_ending = WRONG
+    assert run(edit(world, **EDIT)) == "2026-11-21T13:00:00Z", "it is repeated with the edit, without a check"
     assert jobs_created(world) == 2
+    assert world.resource["status"]["accepted"]["spec"] == SCHEDULED | EDIT
 
 
 def test_an_edit_has_effect_with_the_next_run() -> None:
@@ -271,6 +310,54 @@ def test_an_edit_between_two_runs_starts_none() -> None:
     world = edit(at(complete(at(scheduled(), 1)), 1.5), **EDIT)
     assert jobs_created(world) == 1
     assert run(at(world, 2)) == "2026-11-21T14:00:00Z"
+
+
+@pytest.mark.parametrize("before", ["first run", "later run"])
+def test_an_edit_between_two_runs_is_checked_and_a_refused_one_changes_no_run(before: str) -> None:
+    world = scheduled()
+    if before == "later run":
+        complete(at(world, 1))
+        at(world, 1.5)
+    world.kubernetes.check_ending = WRONG
+    edit(world, **EDIT)
+    assert world.conditions("Ready", "JobRunning", "Stalled") == [
+        "True/Scheduled",
+        "False/Scheduled",
+        "True/InvalidTransform",
+    ]
+    at(world, 2)
+    assert world.condition("JobRunning") == "True/Running"
+    assert world.resource["status"]["accepted"]["spec"] == SCHEDULED
+    assert world.condition("Stalled") == "True/InvalidTransform"
+
+
+def test_a_run_does_not_wait_for_the_check_of_an_edit() -> None:
+    world = complete(at(scheduled(), 1))
+    at(world, 1.9)
+    world.kubernetes.check_ending = None
+    edit(world, **EDIT)
+    assert world.conditions("Ready", "Reconciling") == ["True/Scheduled", "True/CheckingEdit"]
+    world.seconds = 2 * HOUR
+    for _ in range(9):
+        world.reconcile()
+    assert world.condition("JobRunning") == "True/Running"
+    assert world.resource["status"]["accepted"]["spec"] == SCHEDULED
+
+
+@pytest.mark.parametrize("when", ["between two runs", "during a run"])
+def test_an_edit_has_delivered_when_a_run_by_it_has(when: str) -> None:
+    world = at(scheduled(), 1)
+    if when == "between two runs":
+        complete(world)
+    edit(world, **EDIT)
+    complete(world)
+    status = world.resource["status"]
+    assert status["accepted"]["spec"] == SCHEDULED | EDIT
+    assert not status["accepted"]["delivered"]
+    assert status["previous"]["spec"] == SCHEDULED
+    at(world, 2)
+    assert world.resource["status"]["accepted"]["delivered"]
+    assert "previous" not in world.resource["status"]
 
 
 def test_another_release_of_the_operator_leaves_a_run_alone() -> None:
@@ -325,6 +412,43 @@ def test_a_run_without_a_schedule_ends_before_the_schedule_begins() -> None:
     complete(world)
     assert world.condition("JobRunning") == "False/Scheduled"
     assert run(at(world, 2)) == "2026-11-21T14:00:00Z"
+
+
+def unscheduled_that_fails() -> World:
+    """A run without a schedule that fails; an edit corrects the transform and adds a schedule."""
+    world = crash(World(SPEC | {"trigger": {"availableNow": True}}).settle())
+    world.reconcile()
+    world.kubernetes.declare("p", SCHEDULED | EDIT)
+    return world
+
+
+def test_a_run_without_a_schedule_that_fails_is_repeated_with_the_edit_that_adds_one() -> None:
+    world = starts_again(unscheduled_that_fails())
+    assert world.condition("JobRunning") == "True/Running"
+    assert run(world) == world.resource["status"]["schedule"]["lastScheduleTime"]
+    assert jobs_created(world) == 2
+    complete(world)
+    assert world.conditions("Ready", "JobRunning") == ["True/Scheduled", "False/Scheduled"]
+    assert jobs_created(at(world, 0.9)) == 2
+    assert run(at(world, 1)) == "2026-11-21T13:00:00Z"
+
+
+def test_whatever_the_operator_is_killed_at_the_run_without_a_schedule_is_repeated() -> None:
+    world = unscheduled_that_fails()
+    first = len(world.kubernetes.writes)
+    last = len(starts_again(world.copy()).kubernetes.writes)
+    assert last > first
+    for number in range(first, last):
+        for later in (False, True):
+            killed = world.copy()
+            killed.kubernetes.die, killed.kubernetes.die_after = number, later
+            with suppress(Killed):
+                starts_again(killed)
+            killed.kubernetes.die = None
+            killed.start_operator()
+            killed.settle()
+            assert jobs_created(killed) <= 2
+            assert killed.condition("JobRunning") == "True/Running"
 
 
 def test_without_the_schedule_it_runs_once_more_now() -> None:

@@ -8,6 +8,7 @@ import copy
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
+from ackwright.api.status import format_time
 from ackwright.clients.connections import Connections
 from ackwright.observe.workload import drivers, progress_addresses
 from ackwright.pipeline_index import PipelineIndex
@@ -104,6 +105,7 @@ class World:
 
     def reconcile_alone(self) -> float | None:
         """One reconcile, after which no controller acts."""
+        self.kubernetes.now = format_time(self.now())
         children = self.kubernetes.children()
         reports = {
             address: report

@@ -97,15 +97,11 @@ def _compare(before: DeliveryPipeline, after: DeliveryPipeline, output: OutputFo
         click.echo("nothing changes")
     else:
         print_changes(differences, console())
-    if (
-        output == "table"
-        and change is ChangeClass.RESTART
-        and before.spec.trigger.schedule
-        and after.spec.trigger.schedule
-    ):
-        click.echo("a run of the schedule that is going ends as it is: the edit has effect with the next run")
-    elif output == "table" and checked:
-        click.echo("in a cluster the edit is checked in a pod before the driver is drained")
+    scheduled = bool(before.spec.trigger.schedule and after.spec.trigger.schedule)
+    if output == "table" and scheduled and change is ChangeClass.RESTART:
+        click.echo("an active run of the schedule ends by the earlier spec: the edit has effect with the next run")
+    if output == "table" and checked:
+        click.echo("in a cluster the edit is checked in a pod before it has effect")
     return ExitCode.INVALID if change is ChangeClass.IMMUTABLE else ExitCode.OK
 
 

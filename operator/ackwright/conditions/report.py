@@ -24,7 +24,7 @@ from ackwright.conditions.kafka import guarantee_met, topic_count, topics_ready,
 from ackwright.conditions.transitions import merged
 from ackwright.errors import AckwrightError
 from ackwright.planning.bounded_runs import finished_run
-from ackwright.planning.edits import delivers
+from ackwright.planning.edits import delivers, runs_by
 from ackwright.planning.kafka_work import KafkaWork
 from ackwright.planning.observation import Observation
 from ackwright.planning.observed import DriverPod, Workload
@@ -108,7 +108,8 @@ def _specs(observation: Observation, outcome: Outcome, job: Finding) -> dict[str
     decision = observation.decision
     done = job.reason in (ConditionReason.COMPLETED, ConditionReason.SCHEDULED)
     settled = not outcome.pending and (job.status == "True" or done)
-    if decision.accepted.delivered or (settled and delivers(outcome.workload, observation.progress)):
+    by_it = settled and runs_by(decision.accepted, outcome.workload)
+    if decision.accepted.delivered or (by_it and delivers(outcome.workload, observation.progress)):
         return {"accepted": decision.accepted.model_copy(update={"delivered": True}), "previous": None}
     return {"accepted": decision.accepted, "previous": decision.previous}
 

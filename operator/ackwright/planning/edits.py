@@ -1,7 +1,7 @@
 """Which spec a pipeline runs by after an edit: the present one, or an earlier one that delivers. Pure.
 
-An edit that the driver may refuse is checked in a pod before the running driver is drained. The result is part of the
-status, so an operator that restarts decides the same.
+An edit that the driver may refuse is checked in a pod before it has effect. The result is part of the status, so an
+operator that restarts decides the same.
 """
 
 from __future__ import annotations
@@ -92,6 +92,16 @@ def delivers(observed: Workload, progress: ProgressReport | None) -> bool:
     return progress.batches > 0 or (bool(progress.ends) and progress.lag == 0)
 
 
+def runs_by(accepted: Accepted, observed: Workload) -> bool:
+    """Whether the present run of a schedule, or the last one, is by this spec. True for a pipeline without a schedule.
+
+    An edit leaves a run that delivers as it is. The Job of a run by the edit is created after the edit was accepted.
+    """
+    if not observed.scheduled or accepted.since is None:
+        return True
+    return observed.job is not None and observed.job["metadata"]["creationTimestamp"] >= accepted.since
+
+
 def decide(
     resource: Resource,
     status: Status,
@@ -107,8 +117,8 @@ def decide(
 ) -> Decision:
     """What a pipeline runs by. present: the resource's own spec, as the status would record it now; hash_of: of a spec.
 
-    An edit is checked only while a driver delivers: without one there is nothing to protect, and the edit may be the
-    remedy.
+    An edit is checked only while a driver delivers, or a schedule is between two runs: otherwise there is nothing to
+    protect, and the edit may be the remedy.
     """
     accepted = status.accepted
     if accepted is None:
@@ -131,7 +141,7 @@ def decide(
     if held is not None and held.reason == ConditionReason.REPAIRING:
         held = None  # the throttle has been removed, so the edit is decided as if it were new
     rolled_back = held is not None and held.state == ROLLED_BACK
-    unprotected = held is None and not any(driver.ready for driver in observed.drivers)
+    unprotected = held is None and not observed.idle and not any(driver.ready for driver in observed.drivers)
     if not rolled_back and (unprotected or not needs_check(before, declared.pipeline)):
         return switch
     if held is not None:

@@ -106,9 +106,10 @@ class Workload:
     drivers: tuple[DriverPod, ...] = ()
     ended: tuple[EndedExecutor, ...] = ()
     checks: tuple[CheckPod, ...] = ()
-    run: str | None = None  # the bounded run that is to be there; None: a stream, or a schedule before its first run
+    # The current bounded run: the one that is due, else the last one. None: of a stream, or before the first one.
+    run: str | None = None
     finished: bool = False  # the status records that this run has completed; its Job may be deleted
-    idle: bool | None = None  # whether a schedule is between two runs, or before the first; None: there is no schedule
+    idle: bool | None = None  # whether a schedule is between two runs, or before the first; None without a schedule
 
     @property
     def driver(self) -> DriverPod | None:
@@ -142,10 +143,15 @@ class Workload:
         return next((o for (kind, _), o in self.children.items() if kind == "StatefulSet"), {})
 
     @property
+    def scheduled(self) -> bool:
+        """Whether bounded runs start by a schedule."""
+        return self.idle is not None
+
+    @property
     def complete(self) -> bool:
-        """Whether a bounded run has ended successfully. Of a schedule: the run that is to be there now."""
-        if self.idle is not None:
-            return self.idle and self.run is not None
+        """Whether the current bounded run has ended successfully."""
+        if self.scheduled:
+            return bool(self.idle) and self.run is not None
         return self.finished or (self.job is not None and is_complete(self.job))
 
     @property

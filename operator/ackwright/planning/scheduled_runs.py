@@ -1,7 +1,7 @@
-"""The runs of a pipeline with trigger.schedule: which one is to be there, and what the status records of them. Pure.
+"""The runs of a pipeline with trigger.schedule: the current one, and what the status records of them. Pure.
 
 A run is named by the time at which it was due. The status records when the next one is due, so times that pass while
-no operator runs are due when one does, and all of them are one run. A time that comes while a run is going is skipped:
+no operator runs are due when one does, and all of them are one run. A time that comes while a run is active is skipped:
 the run delivers what is there when it starts, or is started again.
 """
 
@@ -25,7 +25,7 @@ def with_scheduled_run(
     finished: FinishedRun | None,
     now: datetime,
 ) -> Workload:
-    """The workload with the run that is to be there now. recorded, finished: of the status.
+    """The workload with the current run. recorded, finished: of the status.
 
     Raises ValueError for a pipeline without a schedule.
     """
@@ -48,8 +48,10 @@ def schedule_status(
     upcoming = None
     if not pipeline.spec.suspend:
         upcoming = before.next_schedule_time if before is not None and _is_of(before, schedule) else None
+        if upcoming is None and _is_unscheduled(observed):
+            upcoming = format_time(now)
         # The run that is due takes the steps of several reconciles; until its Job is there, it stays due.
-        if upcoming is None or (seconds_since(upcoming, now) >= 0 and _covers(last, upcoming, observed)):
+        elif upcoming is None or (seconds_since(upcoming, now) >= 0 and _already_started(last, upcoming, observed)):
             following = schedule.next_after(now)
             upcoming = format_time(following) if following else None
     return ScheduleStatus(
@@ -69,7 +71,7 @@ def seconds_until_next_run(recorded: ScheduleStatus | None, now: datetime) -> fl
 
 
 def _run(observed: Workload, pipeline: DeliveryPipeline, recorded: ScheduleStatus | None, now: datetime) -> str | None:
-    """The run that is to be there: the one that is due, or the last one; None before the first."""
+    """The current run: the one that is due, else the last one; None before the first."""
     schedule = schedule_of(pipeline)
     if schedule is None:
         raise ValueError("a pipeline without a schedule")
@@ -78,7 +80,7 @@ def _run(observed: Workload, pipeline: DeliveryPipeline, recorded: ScheduleStatu
     # An edit of the schedule counts from the edit, or an earlier time of the new schedule would be due at once.
     if pipeline.spec.suspend or upcoming is None or seconds_since(upcoming, now) < 0:
         return last
-    if _covers(last, upcoming, observed):
+    if _already_started(last, upcoming, observed):
         return last
     latest = schedule.latest(now)
     return max(upcoming, format_time(latest)) if latest is not None else upcoming
@@ -95,13 +97,25 @@ def _last_run(observed: Workload, recorded: ScheduleStatus | None) -> str | None
     return recorded.last_schedule_time if recorded is not None else None
 
 
-def _covers(last: str | None, due: str, observed: Workload) -> bool:
-    """Whether no other run is to be started for the time: its run was, or an earlier one is going."""
+def _is_unscheduled(observed: Workload) -> bool:
+    """Whether the Job is of an earlier run without a schedule that is not complete, and whose driver is not ready.
+
+    An edit may recreate this Job. Its name is no time, so without the Job nothing would record that the run is due.
+    """
+    job, driver = observed.job, observed.driver
+    if job is None or is_complete(job) or (driver is not None and driver.ready):
+        return False
+    run = run_of_job(job)
+    return run is not None and not is_time(run)
+
+
+def _already_started(last: str | None, due: str, observed: Workload) -> bool:
+    """Whether no other run is to be started for the time: its run was, or an earlier one is active."""
     started = last is not None and is_time(last) and last >= due
-    return started or (observed.job is not None and _is_going(observed.job, observed))
+    return started or (observed.job is not None and _is_active(observed.job, observed))
 
 
-def _is_going(job: Object, observed: Workload) -> bool:
+def _is_active(job: Object, observed: Workload) -> bool:
     """Whether a run is neither complete nor failed.
 
     One that halted is not failed: a person has to act, and another Job would only hide that for a while.
@@ -112,6 +126,8 @@ def _is_going(job: Object, observed: Workload) -> bool:
     if ended or is_complete(job) or job["metadata"].get("deletionTimestamp"):
         return False
     driver = observed.driver
-    if driver is None or driver.waiting != "CrashLoopBackOff":
+    if driver is not None and (driver.ready or driver.exit_code in (ExitCode.HALTED, ExitCode.INVALID)):
         return True
-    return driver.exit_code in (ExitCode.HALTED, ExitCode.INVALID)
+    # A driver that fails is for a while in a container or a pod that runs: whether it has failed does not depend on it.
+    restarted = driver is not None and (driver.restarts > 0 or bool(driver.exit_code))
+    return not restarted and not job.get("status", {}).get("failed")

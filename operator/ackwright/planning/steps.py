@@ -181,7 +181,7 @@ def _driver_steps(desired: Object, observed: Workload, situation: Situation) -> 
     if _is_of_another_run(present, desired, observed):
         return [] if present["metadata"].get("deletionTimestamp") else [_deleted(present, "another run is due")]
     change = _applied(desired, observed)
-    if change is None or (observed.idle is not None and _may_end_first(present, desired, observed)):
+    if change is None or (observed.scheduled and _may_end_first(present, desired, observed)):
         return []
     if desired["kind"] == "Job" and not _only_suspension_differs(present, desired):
         return [_deleted(present, "a Job's pod template is immutable, so the Job is recreated")]
@@ -191,7 +191,7 @@ def _driver_steps(desired: Object, observed: Workload, situation: Situation) -> 
 def _is_of_another_run(present: Object, desired: Object, observed: Workload) -> bool:
     """Whether a Job has to be recreated for another run. To change its annotation would call that run complete."""
     is_another = desired["kind"] == "Job" and run_of_job(present) != run_of_job(desired)
-    return is_another and (observed.idle is not None or is_complete(present))
+    return is_another and (observed.scheduled or is_complete(present))
 
 
 def _may_end_first(present: Object, desired: Object, observed: Workload) -> bool:

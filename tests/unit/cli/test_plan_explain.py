@@ -86,7 +86,9 @@ def test_an_edit_of_a_scheduled_pipeline_has_effect_with_the_next_run(
     document["spec"]["transform"] = {"sql": "SELECT origin AS value FROM source"}
     after.write_text(yaml.safe_dump(document))
     assert main.invoke(["plan", "-f", str(after), "--against", str(before)]) == ExitCode.OK
-    assert "has effect with the next run" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "has effect with the next run" in printed
+    assert "the edit is checked in a pod" in printed
 
 
 def test_explain_names_the_weakest_link(capsys: pytest.CaptureFixture[str]) -> None:
