@@ -52,6 +52,7 @@ def driver_with(
         group="g",
         state=None,
         slots=2,
+        autoscaling=None,
         standby=standby,
         source=minimal_job(guarantee).source,
     )
