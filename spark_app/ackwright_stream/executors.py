@@ -40,6 +40,14 @@ class Executors:
         """Begins a window: the time before is that of another query."""
         self._begin_window(None)
 
+    def reset(self) -> None:
+        """Releases all executors but the smallest number, with which this driver begins again."""
+        self._scaling = Scaling.start(self._limits, self._now())
+        try:
+            self._apply(self._scaling.target)
+        except Exception as e:
+            self._failed(e)
+
     def batch_ended(self, tasks: int, offsets: int, seconds: float) -> None:
         """Counts a delivered batch, and changes the number of executors if it is time to."""
         try:

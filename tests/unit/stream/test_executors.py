@@ -141,6 +141,50 @@ def test_more_executors_than_requested_are_released(monkeypatch: pytest.MonkeyPa
     assert cluster.running == ["0"]
 
 
+def scaled(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Pipeline:
+    """With four executors requested."""
+    pipeline = Pipeline(cluster, monkeypatch)
+    pipeline.passes(0, arriving=300_000)
+    for _ in range(4):
+        pipeline.passes(10, arriving=10_000, delivering=10_000)
+    assert cluster.calls == [("request", 4)]
+    return pipeline
+
+
+def test_a_reset_returns_to_the_smallest_number_and_measures_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At once: neither the lag nor the cool-down counts for a driver that is superseded."""
+    cluster = Cluster()
+    pipeline = scaled(cluster, monkeypatch)
+    for _ in range(2):
+        pipeline.passes(10, arriving=10_000, delivering=10_000)
+    pipeline.executors.reset()
+    assert (cluster.running, pipeline.progress.executors_requested) == (["0"], 1)
+    pipeline.executors.begin()
+    for _ in range(3):
+        pipeline.passes(10, arriving=10_000, delivering=10_000)
+    assert cluster.calls == [("request", 4), ("release", 3)], "nothing that was measured before the reset counts"
+
+
+def test_a_reset_withdraws_a_request_that_the_cluster_has_not_met(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster(room=1)
+    pipeline = scaled(cluster, monkeypatch)
+    pipeline.executors.reset()
+    assert cluster.calls == [("request", 4), ("request", 1)]
+    cluster.running.append("1")  # it had been started before
+    pipeline.executors.reset()
+    assert cluster.running == ["0"]
+    pipeline.executors.reset()
+    assert cluster.calls[2:] == [("release", 1)]
+
+
+def test_a_reset_survives_a_failure_of_spark(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    cluster = Cluster()
+    pipeline = scaled(cluster, monkeypatch)
+    cluster.failure = RuntimeError("no answer")
+    pipeline.executors.reset()
+    assert "no answer" in caplog.text
+
+
 def test_executors_that_are_ending_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     """Spark lists them for some seconds. As the oldest they would stay, and those that replace them be released."""
     cluster = Cluster(running=3)
