@@ -9,7 +9,7 @@ import pytest
 
 from ackwright_stream import executors
 from ackwright_stream import progress as module
-from ackwright_stream.autoscaling import Window
+from ackwright_stream.autoscaling import Measurement
 from ackwright_stream.executors import Executors
 from ackwright_stream.jobspec import Autoscaling
 from ackwright_stream.positions import Lane
@@ -82,7 +82,7 @@ def test_a_backlog_raises_the_number_and_its_end_lowers_it(monkeypatch: pytest.M
     cluster = Cluster()
     pipeline = Pipeline(cluster, monkeypatch)
     pipeline.passes(0, arriving=300_000)
-    for _ in range(4):  # in the first window the backlog is what has arrived
+    for _ in range(4):  # in the first measurement the backlog is what has arrived
         assert cluster.calls == []
         pipeline.passes(10, arriving=10_000, delivering=10_000)
     assert (cluster.calls, pipeline.progress.executors_requested) == ([("request", 4)], 4)
@@ -112,7 +112,7 @@ def test_processors_that_have_no_task_or_do_not_run_are_not_busy(monkeypatch: py
     assert pipeline.executors._busy_seconds == 15.0
 
 
-def test_a_window_ends_with_a_batch_as_long_as_there_is_a_lag(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_measurement_ends_with_a_batch_as_long_as_there_is_a_lag(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a trigger of a minute, the lag before a batch is no backlog."""
     pipeline = Pipeline(Cluster(), monkeypatch)
     for _ in range(5):
@@ -123,14 +123,14 @@ def test_a_window_ends_with_a_batch_as_long_as_there_is_a_lag(monkeypatch: pytes
     assert pipeline.progress.executors_requested == 1
 
 
-def test_the_time_between_two_queries_is_no_window(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_time_between_two_queries_is_no_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
     pipeline = Pipeline(Cluster(), monkeypatch)
     pipeline.now += 1000
     pipeline.executors.begin()
     pipeline.passes(1)
-    assert not pipeline.executors._scaling.windows
+    assert not pipeline.executors._scaling.measurements
     pipeline.passes(10)
-    measured: tuple[Window, ...] = pipeline.executors._scaling.windows
+    measured: tuple[Measurement, ...] = pipeline.executors._scaling.measurements
     assert [w.seconds for w in measured] == [10]
 
 
