@@ -116,7 +116,7 @@ class Driver:
                 self._stop,
                 self._job.standby,
                 address=self._progress.address,
-                require_ready=lambda: session.require_running(spark),
+                require_ready=lambda: self._require_ready(spark),
             )
             if self._progress.address:
                 sink.announce(self._progress.address)
@@ -148,6 +148,7 @@ class Driver:
         def begin() -> None:
             if self._number is not None:
                 standby.deposed()
+            self._forget_ownership()
             log.info("another driver owns %s; this one stands by", self._job.group)
             warm_up(spark, self._job, cluster, sink, headers=headers)
             self._progress.stands_by()
@@ -156,8 +157,19 @@ class Driver:
             self._proven = True
             log.info("stood by for %.1f s", time.monotonic() - started)
             # Whatever it did before, another driver has owned the pipeline since.
-            self._number, self._size, self._root_cause = None, None, None
-            self._backoff = Backoff(self._job.restart)
+            self._root_cause, self._backoff = None, Backoff(self._job.restart)
+
+    def _require_ready(self, spark: SparkSession) -> None:
+        """Raises JobError if this driver could not take the pipeline."""
+        session.require_running(spark)
+        if self._executors and self._number is None:
+            self._executors.reset()  # one that was requested before may connect late
+
+    def _forget_ownership(self) -> None:
+        """Begins as another driver, with the smallest number of executors: the owner needs the others' room."""
+        self._number = self._size = None
+        if self._executors:
+            self._executors.reset()
 
     def _attempt(self, spark: SparkSession, cluster: Cluster, sink: Sink, *, headers: bool) -> None:
         """Takes the pipeline and runs one query. Returns when it is drained or complete. Raises QueryFailed."""
@@ -220,8 +232,7 @@ class Driver:
         if self._standby and error.reason is Reason.SUPERSEDED:
             if self._number is not None:
                 self._standby.deposed()
-            # From now on it is another driver, also if the newer one has gone before this one stands by.
-            self._number = self._size = None
+            self._forget_ownership()  # also if the newer one has gone before this one stands by
             return
         # Two drivers that start at the same time conflict without owning the pipeline first.
         # Where the first driver has gone, a broker may have gone together with it.

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ackwright_stream.autoscaling import Scaling, Window
+from ackwright_stream.autoscaling import Measurement, Scaling
 from ackwright_stream.failures import cause
 from ackwright_stream.fault_points import fault_point
 from ackwright_stream.jobspec import Autoscaling
@@ -24,7 +24,10 @@ log = logging.getLogger(__name__)
 
 
 class Executors:
-    """Those of one driver. Only called while no batch runs, by one thread at a time."""
+    """Measures the load of one driver, and adds and releases its executors.
+
+    Only called while no batch runs, by one thread at a time.
+    """
 
     def __init__(
         self, spark: SparkSession, limits: Autoscaling, progress: Progress, now: Callable[[], float] = time.monotonic
@@ -37,8 +40,16 @@ class Executors:
         self.begin()
 
     def begin(self) -> None:
-        """Begins a window: the time before is that of another query."""
-        self._begin_window(None)
+        """Restarts the measurement: the time before is that of another query."""
+        self._begin_measurement(None)
+
+    def reset(self) -> None:
+        """Releases all executors but the smallest number, with which this driver begins again."""
+        self._scaling = Scaling.start(self._limits, self._now())
+        try:
+            self._apply(self._scaling.target)
+        except Exception as e:
+            self._failed(e)
 
     def batch_ended(self, tasks: int, offsets: int, seconds: float) -> None:
         """Counts a delivered batch, and changes the number of executors if it is time to."""
@@ -62,23 +73,23 @@ class Executors:
         if load is None:
             return
         if self._ends is None:
-            self._begin_window(load.ends)
+            self._begin_measurement(load.ends)
             return
-        # With a lag and without a batch the next batch is due, and its rate is part of the window.
+        # With a lag and without a batch the next batch is due, and its rate is part of the measurement.
         if now - self._since < self._limits.window_ms / 1000 or (idle and load.lag):
             return
-        window = Window(
+        measurement = Measurement(
             seconds=now - self._since,
             arrived=max(0, load.ends - self._ends),
             delivered=self._delivered,
             busy_seconds=self._busy_seconds,
             lag=load.lag,
         )
-        self._scaling = self._scaling.after(window, load.lanes, now)
-        self._begin_window(load.ends)
+        self._scaling = self._scaling.after(measurement, load.lanes, now)
+        self._begin_measurement(load.ends)
         self._apply(self._scaling.target)
 
-    def _begin_window(self, ends: int | None) -> None:
+    def _begin_measurement(self, ends: int | None) -> None:
         self._since, self._ends = self._now(), ends  # the sum of the source's ends; None: not known yet
         self._delivered, self._busy_seconds = 0, 0.0
 

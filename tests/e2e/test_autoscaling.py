@@ -14,7 +14,7 @@ CHANGE_S = 600.0  # the cool-down, or the time until missing executors are repor
 
 @contextmanager
 def scaled(installed: Installation, offsets_per_second: int) -> Iterator[Pipeline]:
-    """A pipeline that delivers so slowly that its lag lasts for some windows of ten seconds."""
+    """A pipeline that delivers so slowly that its lag lasts for some measurements of ten seconds."""
     small = {"cpuRequest": "100m", "memory": "600m"}
     executor = {**small, "instances": 1, "autoscaling": {"maxInstances": LARGEST, "drainTarget": "1s"}}
     with pipeline(installed, "exactly-once", create=False) as p:

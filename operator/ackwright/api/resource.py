@@ -133,8 +133,8 @@ class Source(Model):
         About(
             "The largest number of records in a micro-batch, over all topics. Default under exactly-once: "
             f"{OFFSETS_PER_TRANSACTION:,} for each task, of which there are as many as partitions and at most as many "
-            f"as processors of Spark; a task's transaction may last {TRANSACTION_TIMEOUT_MS // 1000} s. Unlimited "
-            "under the other guarantees."
+            "as processors of Spark, with autoscaling those of executor.instances; a task's transaction may last "
+            f"{TRANSACTION_TIMEOUT_MS // 1000} s. Unlimited under the other guarantees."
         ),
     ] = None
     format: Annotated[Format, About("How values are read.")] = Format.BINARY

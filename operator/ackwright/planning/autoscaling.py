@@ -7,7 +7,7 @@ from ackwright.api.quantities import duration_ms
 from ackwright.planning.guarantees import Setting, Settings
 from ackwright_stream.jobspec import Autoscaling
 
-_WINDOW_MS = 10_000  # three windows decide, so half a minute of load is enough for more executors
+_WINDOW_MS = 10_000  # three measurements decide, so half a minute of load is enough for more executors
 _COOL_DOWN_MS = 300_000  # the start of an executor takes a minute and more in a cluster
 
 
@@ -18,7 +18,7 @@ def processors(executor: Executor) -> int:
 
 
 def autoscaling(executor: Executor) -> Autoscaling | None:
-    """The limits of the autoscaling; None: the number of executors is fixed."""
+    """Between which limits, and how, the driver scales; None: the number of executors is fixed."""
     declared = executor.autoscaling
     if declared is None:
         return None
@@ -33,7 +33,7 @@ def autoscaling(executor: Executor) -> Autoscaling | None:
 
 
 def printed(limits: Autoscaling) -> Settings:
-    """The limits, as they are printed."""
+    """What `ackwright plan` prints of them, with reasons."""
     return (
         Setting("autoscaling.min.executors", str(limits.min_executors), "spec.spark.executor.instances"),
         Setting("autoscaling.max.executors", str(limits.max_executors), "while there is a lag; slots are for them"),

@@ -46,11 +46,16 @@ class ExactlyOnce:
         """The user's limit, or one with which a task's rows are written before the sink ends the transaction.
 
         Without a limit, a backlog would take too long, and each attempt at the same ranges would fail like the last.
+        With autoscaling the limit is for the smallest number of executors. The driver adds executors between batches,
+        and a batch for those that do not run yet may take longer than the operator waits for progress. Spark reads the
+        limit when a query starts, so it does not change with their number.
         """
         declared, per_transaction = self._job.source.max_offsets_per_trigger, self._job.source.offsets_per_transaction
         if declared is not None or per_transaction is None:
             return declared
-        return max(1, min(lanes, self._job.slots)) * per_transaction
+        autoscaling = self._job.autoscaling
+        processors = autoscaling.min_executors * autoscaling.cores if autoscaling else self._job.slots
+        return max(1, min(lanes, processors)) * per_transaction
 
     def survives(self, error: JobError) -> bool:
         return False

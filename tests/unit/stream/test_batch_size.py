@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 from hypothesis import given
@@ -13,7 +15,7 @@ from ackwright_stream.connection import timed_out, translate
 from ackwright_stream.delivery.batch import Delivery
 from ackwright_stream.delivery.batch_size import QUICK_BATCHES, BatchSize
 from ackwright_stream.errors import JobError
-from ackwright_stream.jobspec import Guarantee, Reason
+from ackwright_stream.jobspec import Autoscaling, Guarantee, Reason
 from minimal_job import minimal_job
 
 TIMEOUT = 60.0
@@ -34,6 +36,18 @@ def test_a_batch_has_what_its_transactions_can_carry(lanes: int, slots: int, tra
 def test_a_backlog_is_read_in_parts_under_exactly_once_alone() -> None:
     assert of(Guarantee.EXACTLY_ONCE).batch_limit(4) == 1_000_000
     assert of(Guarantee.AT_LEAST_ONCE).batch_limit(4) is of(Guarantee.AT_MOST_ONCE).batch_limit(4) is None
+
+
+@pytest.mark.parametrize(
+    ("instances", "cores", "lanes", "transactions"), [(1, 1, 256, 1), (2, 3, 256, 6), (2, 3, 4, 4), (1, 1, 0, 1)]
+)
+def test_with_autoscaling_a_batch_is_that_of_the_smallest_number_of_executors(
+    instances: int, cores: int, lanes: int, transactions: int
+) -> None:
+    """These alone may have to deliver it before the operator restarts a driver without progress."""
+    limits = Autoscaling(instances, 8, cores, drain_target_ms=1, window_ms=1, cool_down_ms=1)
+    job = replace(minimal_job(Guarantee.EXACTLY_ONCE, slots=8 * cores), autoscaling=limits)
+    assert delivery.for_job(job).batch_limit(lanes) == transactions * OFFSETS_PER_TRANSACTION
 
 
 @pytest.mark.parametrize("guarantee", list(Guarantee))

@@ -6,7 +6,7 @@ import contextlib
 import gc
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
@@ -52,6 +52,7 @@ def driver_with(
         group="g",
         state=None,
         slots=2,
+        autoscaling=None,
         standby=standby,
         source=minimal_job(guarantee).source,
     )
@@ -59,7 +60,7 @@ def driver_with(
         lanes=tuple,
         last_error=None,
         address=None,
-        **dict.fromkeys(("owns", "count", "state", "failed", "ends"), lambda *_, **__: None),
+        **dict.fromkeys(("owns", "count", "state", "failed", "ends", "stands_by"), lambda *_, **__: None),
     )
     return Driver(cast(JobSpec, job), cast(Progress, progress), stop)
 
@@ -255,7 +256,9 @@ class Waiting:
     def __init__(self, *, stood_by: bool) -> None:
         self.stood_by, self.deposals = stood_by, 0
 
-    def wait(self, _: Any) -> bool:
+    def wait(self, wait_begins: Callable[[], None]) -> bool:
+        if self.stood_by:
+            wait_begins()
         return self.stood_by
 
     def deposed(self) -> None:
@@ -310,11 +313,57 @@ def test_a_superseded_driver_ends_or_with_a_standby_is_another_driver(
 
     monkeypatch.setattr(ownership, "take", take)
     monkeypatch.setattr(driver, "Standby", lambda *_, **__: waiting)
+    monkeypatch.setattr(driver, "warm_up", lambda *_, **__: None)
     with contextlib.nullcontext() if standby else pytest.raises(JobError, match="driver 2"):
         subject._run_queries(cast(Any, None), CLUSTER, headers=True)
     stop.set()
     assert takes == numbers
-    assert waiting.deposals == int(standby and not stood_by)
+    assert waiting.deposals == int(standby)
+
+
+@pytest.mark.parametrize(
+    ("of_query", "stood_by", "expected"),
+    [
+        # Before the warm-up: its tasks would run on executors that are to end.
+        (FENCED, True, ["reset", "warm-up", "query", "reset", "warm-up", "query"]),
+        (SUPERSEDED, False, ["query", "reset", "query"]),
+        (FENCED, False, ["query", "query"]),  # it may still own the pipeline
+    ],
+)
+def test_a_superseded_driver_releases_its_executors(
+    monkeypatch: pytest.MonkeyPatch, *, of_query: JobError, stood_by: bool, expected: list[str]
+) -> None:
+    """They would take the room of its successor's."""
+    stop, events = threading.Event(), list[str]()
+
+    def run() -> None:
+        events.append("query")
+        if events.count("query") == 1:
+            raise QueryFailed(of_query)
+        stop.set()
+
+    subject = driver_with(
+        monkeypatch, lambda *_, **__: SimpleNamespace(run=run, size=None), Guarantee.EXACTLY_ONCE, stop, standby=True
+    )
+    subject._executors = cast(Any, SimpleNamespace(reset=lambda: events.append("reset")))
+    monkeypatch.setattr(driver, "Standby", lambda *_, **__: Waiting(stood_by=stood_by))
+    monkeypatch.setattr(driver, "warm_up", lambda *_, **__: events.append("warm-up"))
+    subject._run_queries(cast(Any, None), CLUSTER, headers=True)
+    assert events == expected
+
+
+def test_executors_that_connect_late_are_released_while_the_driver_does_not_own_the_pipeline(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    resets = list[int]()
+    subject = driver_with(monkeypatch, None, Guarantee.EXACTLY_ONCE, threading.Event(), standby=True)
+    subject._executors = cast(Any, SimpleNamespace(reset=lambda: resets.append(1)))
+    subject._number = 1
+    subject._require_ready(cast(Any, None))
+    assert not resets
+    subject._number = None
+    subject._require_ready(cast(Any, None))
+    assert resets
 
 
 def test_the_end_of_the_jvm_is_reported_and_no_other_attempt_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -337,42 +386,3 @@ def test_the_end_of_the_jvm_is_reported_and_no_other_attempt_is_made(monkeypatch
             tried._run_queries(cast(Any, None), CLUSTER, headers=False)
         assert raised.value is gone
         assert attempts == [1]
-
-
-LOGGED = {"spark.eventLog.enabled": "true", "spark.eventLog.dir": "file:///mnt/events"}
-NO_SPACE = JobError(Reason.UNEXPECTED, "Spark did not start: no space left")
-
-
-def started(monkeypatch: pytest.MonkeyPatch, spark: dict[str, str], *failures: JobError) -> tuple[list[str], Progress]:
-    """The values of spark.eventLog.enabled with which a driver starts Spark, whose first starts fail like this."""
-    left, tried = list(failures), list[str]()
-
-    def start(job: JobSpec) -> None:
-        tried.append(job.spark.get("spark.eventLog.enabled", ""))
-        if left:
-            raise left.pop(0)
-
-    monkeypatch.setattr(driver, "start_spark", start)
-    job = minimal_job(spark=spark)
-    progress = Progress(job)
-    try:
-        Driver(job, progress, threading.Event())._start_spark()
-    except JobError:
-        tried.append("failed")
-    return tried, progress
-
-
-def test_an_event_log_that_cannot_be_written_does_not_stop_delivery(monkeypatch: pytest.MonkeyPatch) -> None:
-    tried, progress = started(monkeypatch, LOGGED, NO_SPACE)
-    assert tried == ["true", "false"]
-    assert progress.snapshot().event_log_error == NO_SPACE.message
-
-
-def test_a_start_that_fails_without_an_event_log_too_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert started(monkeypatch, LOGGED, NO_SPACE, NO_SPACE)[0] == ["true", "false", "failed"]
-    assert started(monkeypatch, {}, NO_SPACE)[0] == ["", "failed"]
-
-
-def test_an_event_log_that_is_written_is_not_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    tried, progress = started(monkeypatch, LOGGED)
-    assert (tried, progress.snapshot().event_log_error) == (["true"], None)

@@ -9,7 +9,7 @@ import pytest
 
 from ackwright_stream import executors
 from ackwright_stream import progress as module
-from ackwright_stream.autoscaling import Window
+from ackwright_stream.autoscaling import Measurement
 from ackwright_stream.executors import Executors
 from ackwright_stream.jobspec import Autoscaling
 from ackwright_stream.positions import Lane
@@ -82,7 +82,7 @@ def test_a_backlog_raises_the_number_and_its_end_lowers_it(monkeypatch: pytest.M
     cluster = Cluster()
     pipeline = Pipeline(cluster, monkeypatch)
     pipeline.passes(0, arriving=300_000)
-    for _ in range(4):  # in the first window the backlog is what has arrived
+    for _ in range(4):  # in the first measurement the backlog is what has arrived
         assert cluster.calls == []
         pipeline.passes(10, arriving=10_000, delivering=10_000)
     assert (cluster.calls, pipeline.progress.executors_requested) == ([("request", 4)], 4)
@@ -112,7 +112,7 @@ def test_processors_that_have_no_task_or_do_not_run_are_not_busy(monkeypatch: py
     assert pipeline.executors._busy_seconds == 15.0
 
 
-def test_a_window_ends_with_a_batch_as_long_as_there_is_a_lag(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_measurement_ends_with_a_batch_as_long_as_there_is_a_lag(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a trigger of a minute, the lag before a batch is no backlog."""
     pipeline = Pipeline(Cluster(), monkeypatch)
     for _ in range(5):
@@ -123,14 +123,14 @@ def test_a_window_ends_with_a_batch_as_long_as_there_is_a_lag(monkeypatch: pytes
     assert pipeline.progress.executors_requested == 1
 
 
-def test_the_time_between_two_queries_is_no_window(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_time_between_two_queries_is_no_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
     pipeline = Pipeline(Cluster(), monkeypatch)
     pipeline.now += 1000
     pipeline.executors.begin()
     pipeline.passes(1)
-    assert not pipeline.executors._scaling.windows
+    assert not pipeline.executors._scaling.measurements
     pipeline.passes(10)
-    measured: tuple[Window, ...] = pipeline.executors._scaling.windows
+    measured: tuple[Measurement, ...] = pipeline.executors._scaling.measurements
     assert [w.seconds for w in measured] == [10]
 
 
@@ -139,6 +139,50 @@ def test_more_executors_than_requested_are_released(monkeypatch: pytest.MonkeyPa
     pipeline = Pipeline(cluster, monkeypatch)
     pipeline.passes(10)
     assert cluster.running == ["0"]
+
+
+def scaled(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Pipeline:
+    """With four executors requested."""
+    pipeline = Pipeline(cluster, monkeypatch)
+    pipeline.passes(0, arriving=300_000)
+    for _ in range(4):
+        pipeline.passes(10, arriving=10_000, delivering=10_000)
+    assert cluster.calls == [("request", 4)]
+    return pipeline
+
+
+def test_a_reset_returns_to_the_smallest_number_and_measures_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At once: neither the lag nor the cool-down counts for a driver that is superseded."""
+    cluster = Cluster()
+    pipeline = scaled(cluster, monkeypatch)
+    for _ in range(2):
+        pipeline.passes(10, arriving=10_000, delivering=10_000)
+    pipeline.executors.reset()
+    assert (cluster.running, pipeline.progress.executors_requested) == (["0"], 1)
+    pipeline.executors.begin()
+    for _ in range(3):
+        pipeline.passes(10, arriving=10_000, delivering=10_000)
+    assert cluster.calls == [("request", 4), ("release", 3)], "nothing that was measured before the reset counts"
+
+
+def test_a_reset_withdraws_a_request_that_the_cluster_has_not_met(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster(room=1)
+    pipeline = scaled(cluster, monkeypatch)
+    pipeline.executors.reset()
+    assert cluster.calls == [("request", 4), ("request", 1)]
+    cluster.running.append("1")  # it had been started before
+    pipeline.executors.reset()
+    assert cluster.running == ["0"]
+    pipeline.executors.reset()
+    assert cluster.calls[2:] == [("release", 1)]
+
+
+def test_a_reset_survives_a_failure_of_spark(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    cluster = Cluster()
+    pipeline = scaled(cluster, monkeypatch)
+    cluster.failure = RuntimeError("no answer")
+    pipeline.executors.reset()
+    assert "no answer" in caplog.text
 
 
 def test_executors_that_are_ending_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
