@@ -22,6 +22,7 @@ from minimal_job import minimal_job
 from sql_texts import JOIN, JOIN_COLUMNS, JOINS, REFUSED_JOINS, joined, joined_sides
 
 SCHEMA = ", ".join(f"{name} {kind}" for name, kind in JOIN_COLUMNS.items())
+SCHEMA += ", tags MAP<STRING, STRING>, data STRUCT<id: STRING>"
 Refusal = Callable[[Transform, StateSettings], str | None]
 
 
@@ -98,6 +99,8 @@ def test_a_join_needs_a_watermark_and_append(refusal: Refusal, state: StateSetti
 
 
 _AT = "p.at BETWEEN o.at AND o.at + INTERVAL 1 HOUR"
+_CASTS = "TRY_CAST(o.id AS BIGINT) = TRY_CAST(p.order_id AS BIGINT)"
+_TAGS = "o.tags['id'] = p.tags['id']"
 
 
 @pytest.mark.parametrize(
@@ -108,9 +111,15 @@ _AT = "p.at BETWEEN o.at AND o.at + INTERVAL 1 HOUR"
         joined_sides("FULL", "o.id = p.order_id AND o.id IS NOT NULL AND o.at = p.at"),
         joined_sides("LEFT", f"nullif(o.id, '') = nullif(p.order_id, '') AND {_AT}"),
         joined_sides("", f"nullif(o.id, '') = nullif(p.order_id, '') AND {_AT}"),
+        *(joined_sides(kind, f"{_CASTS} AND o.id IS NOT NULL AND {_AT}") for kind in ("", "LEFT", "FULL")),
+        *(joined_sides(kind, f"{_TAGS} AND o.tags IS NOT NULL AND {_AT}") for kind in ("", "LEFT", "FULL")),
+        joined_sides("FULL", f"o.data.id = p.data.id AND o.data IS NOT NULL AND {_AT}"),
     ],
-    ids=["full", "second", "time", "left", "inner"],
-)
+    ids=[
+        "full", "second", "time", "left", "inner",
+        "cast", "left-cast", "full-cast", "map", "left-map", "full-map", "struct",
+    ],
+)  # fmt: skip
 def test_values_that_may_be_null_on_both_sides_are_refused(refusal: Refusal, sql: str) -> None:
     assert "Spark matches null with null" in (refusal(Transform(sql=sql), settings()) or "")
 
@@ -123,6 +132,10 @@ def test_values_that_may_be_null_on_both_sides_are_refused(refusal: Refusal, sql
         joined_sides("LEFT", f"substr(o.id, 2) = substr(p.order_id, 2) AND {_AT}"),
         joined_sides("", f"nullif(o.id, '') = p.order_id AND {_AT}"),
         joined_sides("FULL", f"nullif(o.id, '') = p.order_id AND p.order_id IS NOT NULL AND {_AT}"),
+        *(joined_sides(k, f"{_CASTS} AND TRY_CAST(o.id AS BIGINT) IS NOT NULL AND {_AT}") for k in ("LEFT", "FULL")),
+        joined_sides("", f"{_TAGS} AND p.tags['id'] IS NOT NULL AND {_AT}"),
+        joined_sides("LEFT", f"o.data.id = p.data.id AND {_AT}"),
+        joined_sides("FULL", f"o.data.id = p.data.id AND o.data.id IS NOT NULL AND {_AT}"),
     ],
 )
 def test_values_that_are_not_null_on_one_side_are_accepted(refusal: Refusal, sql: str) -> None:
