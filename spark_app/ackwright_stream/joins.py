@@ -80,7 +80,8 @@ def _check_state(of_join: join_steps.JoinState, event_time: str) -> None:
     if of_join.nulls is not None:
         raise _refused(
             f"has a JOIN by {of_join.nulls}, which may be null on both sides, and Spark matches null with null",
-            "add to its condition that one of them is not null, such as o.id IS NOT NULL",
+            "add to its condition that one of the two values is not null, such as o.id IS NOT NULL or "
+            "TRY_CAST(o.id AS BIGINT) IS NOT NULL",
         )
     endless = [side for side, end in (("left", of_join.left_end), ("right", of_join.right_end)) if end is None]
     if endless:

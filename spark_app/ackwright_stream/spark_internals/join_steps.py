@@ -115,7 +115,7 @@ def join_state(frame: DataFrame) -> JoinState | None:
     nulls = [
         f"{left.sql()} = {right.sql()}"
         for left, right in zip(elements(left_keys), elements(right_keys), strict=True)
-        if _may_be_null(left, left_constraints) and _may_be_null(right, right_constraints)
+        if _may_be_null(jvm, left, left_constraints) and _may_be_null(jvm, right, right_constraints)
     ]
     return JoinState(kind, True, by_window, _end(ends.left()), _end(ends.right()), next(iter(nulls), None))
 
@@ -152,14 +152,19 @@ def _metadata_alone(join: Any, side: Any) -> bool:
     )
 
 
-def _may_be_null(expression: Any, constraints: list[Any]) -> bool:
+def _may_be_null(jvm: Any, expression: Any, constraints: list[Any]) -> bool:
     """Whether an expression may be null for records of which the constraints are true."""
     if not expression.nullable():
         return False
     if any(class_name(c) == "IsNotNull" and bool(c.child().semanticEquals(expression)) for c in constraints):
         return False
     inputs = elements(expression.children())
-    return not inputs or not expression.nullIntolerant() or any(_may_be_null(i, constraints) for i in inputs)
+    if not inputs or not expression.nullIntolerant() or any(_may_be_null(jvm, i, constraints) for i in inputs):
+        return True
+    # Also of inputs that are not null some expressions are null, such as TRY_CAST and the value of a key in a map.
+    known = jvm.org.apache.spark.sql.catalyst.expressions.KnownNotNull
+    not_null = [known(i) if i.nullable() else i for i in inputs]
+    return bool(expression.withNewChildren(jvm.PythonUtils.toSeq(not_null).toIndexedSeq()).nullable())
 
 
 def _singleton(jvm: Any, name: str) -> Any:

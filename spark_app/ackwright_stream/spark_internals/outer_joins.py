@@ -92,14 +92,20 @@ def _join(frame: DataFrame) -> Any:
 
 
 def _parts(frame: DataFrame) -> list[Any]:
-    """The conditions of a frame's join that are all required; none if the optimizer has removed the join.
+    """The conditions of a frame's join that are all required, as the optimizer leaves them.
 
-    As the optimizer leaves them, because it takes them apart and computes intervals.
+    The optimizer takes them apart and computes intervals. In place of the inputs it has leaves with the same columns:
+    of the inputs themselves it removes aliases, and the conditions would name columns that no input of _join() has.
     """
-    optimizer = frame.sparkSession._jsparkSession.sessionState().optimizer()
-    plan = optimizer.execute(frame._jdf.queryExecution().analyzed())
-    joins = [node for node in nodes(plan) if class_name(node) == "Join"]
-    remaining, parts = [join.condition().get() for join in joins if join.condition().isDefined()], list[Any]()
+    spark, join = frame.sparkSession, _join(frame)
+    leaf = spark._jvm.org.apache.spark.sql.catalyst.plans.logical.LocalRelation
+    none = spark._jvm.scala.Option.apply(None)
+    # Streams, because the optimizer removes a join with an empty table.
+    leaves = [leaf(child.output(), _sequence(spark, []), True, none) for child in elements(join.children())]
+    optimizer = spark._jsparkSession.sessionState().optimizer()
+    plan = optimizer.execute(join.withNewChildren(_sequence(spark, leaves)))
+    [optimized] = [node for node in nodes(plan) if class_name(node) == "Join"]
+    remaining, parts = [optimized.condition().get()] if optimized.condition().isDefined() else [], list[Any]()
     while remaining:
         part = remaining.pop()
         if class_name(part) == "And":
@@ -118,35 +124,26 @@ def _times(child: Any) -> dict[int, Any]:
 def _end(parts: list[Any], this: Any, other: Any) -> int | None:
     """Microseconds from the event time of one side to the watermark at which Spark removes its record. None: not known.
 
-    With an equality of the event times Spark compares the key of the join with the watermark, which is the event time
-    only if neither of the two is shifted.
+    With an event time in an equality Spark compares the key of the join with the watermark. The key is the event time
+    of both sides only if their event times are equal, and neither is shifted.
     """
-    equal = [shifts for part in parts if (shifts := _equal_shifts(part, this, other)) is not None]
-    if equal:
-        return 0 if set(equal) == {(0, 0)} else None
-    # Of several limits Spark takes the one that keeps records longest.
-    return max((end for part in parts if (end := _range_end(part, this, other)) is not None), default=None)
-
-
-def _equal_shifts(part: Any, this: Any, other: Any) -> tuple[int, int] | None:
-    """Microseconds by which both sides are shifted, if this is an equality of the two event times."""
-    if class_name(part) != "EqualTo":
-        return None
-    left, right = _operands(part, this, other)
-    return (left[1], right[1]) if left and right and left[0] != right[0] else None
-
-
-def _range_end(part: Any, this: Any, other: Any) -> int | None:
-    """If this limits how far behind one event time the other one may be."""
-    if class_name(part) not in _COMPARISONS:
-        return None
-    turned, may_be_equal = _COMPARISONS[class_name(part)]
-    operands = _operands(part, this, other)
-    lesser, greater = reversed(operands) if turned else operands
-    if lesser is None or greater is None or (lesser[0], greater[0]) != ("other", "this"):
-        return None
-    milliseconds = -(-(greater[1] - lesser[1]) // _MS)
-    return (milliseconds + may_be_equal) * _MS  # Spark counts watermarks in milliseconds
+    equalities = [_operands(part, this, other) for part in parts if class_name(part) == "EqualTo"]
+    if timed := [operands for operands in equalities if any(operands)]:
+        return 0 if all(set(operands) == {("this", 0), ("other", 0)} for operands in timed) else None
+    ends: list[int] = []
+    for part in parts:
+        references = part.references()
+        if class_name(part) not in _COMPARISONS or not (references.contains(this) and references.contains(other)):
+            continue
+        turned, may_be_equal = _COMPARISONS[class_name(part)]
+        operands = _operands(part, this, other)
+        lesser, greater = reversed(operands) if turned else operands
+        if lesser is None or greater is None:
+            return None  # Spark may know the limit, and keep records longer by it
+        if greater[0] == "this":
+            milliseconds = -(-(greater[1] - lesser[1]) // _MS)  # Spark counts watermarks in milliseconds
+            ends.append((milliseconds + may_be_equal) * _MS)
+    return max(ends, default=None)  # of several limits Spark takes the one that keeps records longest
 
 
 def _operands(part: Any, this: Any, other: Any) -> tuple[tuple[str, int] | None, tuple[str, int] | None]:

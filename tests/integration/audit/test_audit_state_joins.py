@@ -124,6 +124,25 @@ def test_an_outer_join_of_common_table_expressions_is_judged(pipeline: Pipeline,
     assert (report.verdict, *wrong(report)) == (Verdict.HELD, 0, 0, 0, 0), report
 
 
+@pytest.mark.parametrize("kind", ["LEFT", "FULL"])
+def test_sides_with_columns_that_the_optimizer_renames_are_judged(pipeline: Pipeline, kind: str) -> None:
+    """No payment matches od, so it is written at once."""
+    sides = sql(kind, more="AND o.name <> 'od'").replace(
+        "SELECT * FROM", "SELECT CAST(name AS STRING) AS name, at FROM"
+    )
+    stateful(pipeline, sides, "append")
+    report = audited(pipeline, BATCHES, rows([*WRITTEN[kind], "od -"]))
+    assert (report.verdict, *wrong(report)) == (Verdict.HELD, 0, 0, 0, 0), report
+
+
+@pytest.mark.parametrize("kind", ["LEFT", "FULL"])
+def test_one_common_table_expression_for_both_sides_is_judged(pipeline: Pipeline, kind: str) -> None:
+    both = sql(kind, more="AND o.name <> 'od'").replace("FROM source", "FROM records")
+    stateful(pipeline, f"WITH records AS (SELECT name, at FROM source) {both}", "append")  # noqa: S608
+    report = audited(pipeline, BATCHES, rows([*WRITTEN[kind], "od -"]))
+    assert (report.verdict, *wrong(report)) == (Verdict.HELD, 0, 0, 0, 0), report
+
+
 def test_orders_without_a_payment_alone(pipeline: Pipeline) -> None:
     stateful(pipeline, sql("LEFT") + " WHERE p.name IS NULL", "append")
     report = audited(pipeline, BATCHES, rows([ORDER]))

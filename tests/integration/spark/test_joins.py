@@ -22,6 +22,7 @@ from minimal_job import minimal_job
 from sql_texts import JOIN, JOIN_COLUMNS, JOINS, REFUSED_JOINS, joined, joined_sides
 
 SCHEMA = ", ".join(f"{name} {kind}" for name, kind in JOIN_COLUMNS.items())
+SCHEMA += ", created TIMESTAMP, tags MAP<STRING, STRING>, data STRUCT<id: STRING>"
 Refusal = Callable[[Transform, StateSettings], str | None]
 
 
@@ -98,6 +99,8 @@ def test_a_join_needs_a_watermark_and_append(refusal: Refusal, state: StateSetti
 
 
 _AT = "p.at BETWEEN o.at AND o.at + INTERVAL 1 HOUR"
+_CASTS = "TRY_CAST(o.id AS BIGINT) = TRY_CAST(p.order_id AS BIGINT)"
+_TAGS = "o.tags['id'] = p.tags['id']"
 
 
 @pytest.mark.parametrize(
@@ -108,9 +111,15 @@ _AT = "p.at BETWEEN o.at AND o.at + INTERVAL 1 HOUR"
         joined_sides("FULL", "o.id = p.order_id AND o.id IS NOT NULL AND o.at = p.at"),
         joined_sides("LEFT", f"nullif(o.id, '') = nullif(p.order_id, '') AND {_AT}"),
         joined_sides("", f"nullif(o.id, '') = nullif(p.order_id, '') AND {_AT}"),
+        *(joined_sides(kind, f"{_CASTS} AND o.id IS NOT NULL AND {_AT}") for kind in ("", "LEFT", "FULL")),
+        *(joined_sides(kind, f"{_TAGS} AND o.tags IS NOT NULL AND {_AT}") for kind in ("", "LEFT", "FULL")),
+        joined_sides("FULL", f"o.data.id = p.data.id AND o.data IS NOT NULL AND {_AT}"),
     ],
-    ids=["full", "second", "time", "left", "inner"],
-)
+    ids=[
+        "full", "second", "time", "left", "inner",
+        "cast", "left-cast", "full-cast", "map", "left-map", "full-map", "struct",
+    ],
+)  # fmt: skip
 def test_values_that_may_be_null_on_both_sides_are_refused(refusal: Refusal, sql: str) -> None:
     assert "Spark matches null with null" in (refusal(Transform(sql=sql), settings()) or "")
 
@@ -123,6 +132,10 @@ def test_values_that_may_be_null_on_both_sides_are_refused(refusal: Refusal, sql
         joined_sides("LEFT", f"substr(o.id, 2) = substr(p.order_id, 2) AND {_AT}"),
         joined_sides("", f"nullif(o.id, '') = p.order_id AND {_AT}"),
         joined_sides("FULL", f"nullif(o.id, '') = p.order_id AND p.order_id IS NOT NULL AND {_AT}"),
+        *(joined_sides(k, f"{_CASTS} AND TRY_CAST(o.id AS BIGINT) IS NOT NULL AND {_AT}") for k in ("LEFT", "FULL")),
+        joined_sides("", f"{_TAGS} AND p.tags['id'] IS NOT NULL AND {_AT}"),
+        joined_sides("LEFT", f"o.data.id = p.data.id AND {_AT}"),
+        joined_sides("FULL", f"o.data.id = p.data.id AND o.data.id IS NOT NULL AND {_AT}"),
     ],
 )
 def test_values_that_are_not_null_on_one_side_are_accepted(refusal: Refusal, sql: str) -> None:
@@ -152,6 +165,7 @@ def test_spark_matches_null_with_null(spark: SparkSession, tmp_path: Path, condi
 _TIMED = "o.id = p.order_id AND o.id IS NOT NULL AND p.at"
 
 
+@pytest.mark.parametrize("table", ["", "WITH source AS (SELECT * FROM source)"], ids=["sides", "one-table"])
 @pytest.mark.parametrize(
     "condition",
     [
@@ -160,11 +174,15 @@ _TIMED = "o.id = p.order_id AND o.id IS NOT NULL AND p.at"
         f"{_TIMED} + INTERVAL 5 MINUTES >= o.at AND p.at - INTERVAL 5 MINUTES <= o.at + INTERVAL 1 MINUTE",
         f"{_TIMED} < o.at + INTERVAL 1 HOUR AND p.at <= o.at + INTERVAL 2 HOURS AND NOT (p.at < o.at)",
         f"{_TIMED} = o.at AND o.at IS NOT NULL",
+        f"{_TIMED} = o.at AND o.at IS NOT NULL AND p.at <= o.created",
     ],
 )
-def test_the_audit_ends_a_row_when_spark_does(spark: SparkSession, records: DataFrame, condition: str) -> None:
+def test_the_audit_ends_a_row_when_spark_does(
+    spark: SparkSession, records: DataFrame, table: str, condition: str
+) -> None:
     """The audit computes by itself how long Spark stores a row."""
-    output = transform.run_transform(spark, records, Transform(sql=joined_sides("FULL", condition)), settings())
+    sql = f"{table} {joined_sides('FULL', condition)}"
+    output = transform.run_transform(spark, records, Transform(sql=sql), settings())
     ends, of_spark = outer_joins.row_ends(output), join_steps.join_state(output)
     assert ends is not None
     assert of_spark is not None
@@ -185,6 +203,28 @@ def test_an_equality_of_shifted_event_times_is_not_judged(
     """Spark then compares another value than the event time with the watermark."""
     output = transform.run_transform(spark, records, Transform(sql=joined_sides("FULL", condition)), settings())
     assert outer_joins.row_ends(output) is None
+
+
+@pytest.mark.parametrize(
+    ("condition", "judged"),
+    [
+        ("p.at <= o.created", True),
+        ("CAST(p.at AS DOUBLE) <= CAST(o.at AS DOUBLE) + 7200", False),
+        ("p.at = o.created AND p.at IS NOT NULL", False),
+    ],
+    ids=["control", "wider-range", "another-equality"],
+)
+def test_a_range_is_not_judged_if_another_condition_moves_its_end(
+    spark: SparkSession, records: DataFrame, condition: str, judged: bool
+) -> None:
+    within = f"{_TIMED} BETWEEN o.at AND o.at + INTERVAL 1 HOUR"
+    sql = joined_sides("FULL", f"{within} AND {condition}")
+    output = transform.run_transform(spark, records, Transform(sql=sql), settings())
+    of_spark = join_steps.join_state(output)
+    assert of_spark is not None
+    hour = join_steps.ANY_WATERMARK * 1_000 - 3_600_001_000
+    assert (of_spark.left_end == hour) is judged
+    assert (outer_joins.row_ends(output) is not None) is judged
 
 
 def test_a_range_that_the_audit_cannot_compute_is_not_judged(spark: SparkSession, records: DataFrame) -> None:
