@@ -33,9 +33,7 @@ def stateful(directory: Path, database: Database, **fields: Any) -> JobSpec:
 
 def driver_of(spec: JobSpec) -> Driver:
     """A driver that has taken the pipeline."""
-    driver = Driver(spec, [A, B])
-    driver.lanes.batch = batches(driver)[0]
-    return driver
+    return Driver(spec, [A, B])
 
 
 def batches(driver: Driver) -> list[int | None]:
@@ -183,6 +181,18 @@ def test_a_new_state_begins_with_its_own_decisions(database: Database, tmp_path:
     decide(driver, 1, 10, 15)
     decide(driver, 0, 15, 20)
     assert (stored(database), batches(driver)) == ([["0", "decision 0"]], [0, 0])
+
+
+def test_lanes_of_a_recreated_topic_forget_the_batch_of_the_old_one(database: Database, tmp_path: Path) -> None:
+    """Both losses were accepted: the lanes begin again, behind no batch."""
+    spec = stateful(tmp_path, database)
+    decide(driver_of(spec), 0, 0, 10)
+    driver = driver_of(spec)
+    driver.lanes.batch = None
+    driver.lanes.settle({A: 0, B: 0}, [A, B], None, ["in"])
+    assert batches(driver) == [None, None]
+    decide(driver, 0, 0, 5)
+    assert (batches(driver), position(database)) == ([0, 0], 5)
 
 
 def test_old_decisions_are_deleted(database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

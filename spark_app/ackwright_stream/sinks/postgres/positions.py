@@ -165,8 +165,8 @@ def read(cursor: Statements, group: str, lanes: Iterable[Lane], *, lock: bool) -
     return {Lane(*lane): stored.get(Lane(*lane)) for lane in zip(topics, partitions, strict=True)}
 
 
-def move(cursor: Statements, group: str, positions: Mapping[Lane, Position]) -> None:
-    """Sets positions."""
+def move(cursor: Statements, group: str, positions: Mapping[Lane, Position], *, decides: bool = False) -> None:
+    """Sets positions. decides: of a stateful pipeline; their batch is set as well, also to none."""
     lanes = sorted(positions)
     values = [positions[lane] for lane in lanes]
     cursor.execute(
@@ -180,7 +180,7 @@ def move(cursor: Statements, group: str, positions: Mapping[Lane, Position]) -> 
             [p.pipeline for p in values],
         ],
     )
-    if any(p.batch is not None for p in values):
+    if decides:
         cursor.execute(_DECIDED, [*_split(lanes), [p.batch for p in values], group])
 
 

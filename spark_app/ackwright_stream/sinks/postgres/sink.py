@@ -165,7 +165,7 @@ class PostgresStore:
         accepted: str | None = None,
     ) -> None:
         with self._driver_transaction(membership) as cursor:
-            store.move(cursor, self.job.group, positions)
+            self.move(cursor, positions)
             store.record(cursor, self.job.group, {lane: ends is not None for lane, ends in records.items()})
             if accepted is not None:
                 store.accept(cursor, self.job.group, accepted)
@@ -176,7 +176,7 @@ class PostgresStore:
 
     def advance(self, positions: Mapping[Lane, Position], membership: Membership) -> None:
         with self._driver_transaction(membership) as cursor:
-            store.move(cursor, self.job.group, positions)
+            self.move(cursor, positions)
 
     def output_ends(self) -> Mapping[str, Any]:
         return {}
@@ -234,6 +234,10 @@ class PostgresStore:
         if self._letters:
             tables.write(cursor, self._letters, dead_letters.rows(letters, self.job.group))
         return written
+
+    def move(self, cursor: Statements, positions: Mapping[Lane, Position]) -> None:
+        """Sets positions."""
+        store.move(cursor, self.job.group, positions, decides=self.decisions is not None)
 
     def write_dead_letters(self, letters: Any) -> None:
         raise JobError(Reason.UNEXPECTED, "sink.postgres writes dead letters with the rows; report this")
@@ -314,7 +318,7 @@ class PostgresTransaction:
 
         def write(cursor: Statements) -> int:
             written = self._sink.insert(cursor, rows, letters)
-            store.move(cursor, self._sink.job.group, positions)
+            self._sink.move(cursor, positions)
             if also:
                 also(cursor)
             fault_point("before-commit", *positions)
