@@ -1,8 +1,9 @@
 """The decisions of stateful pipelines in PostgreSQL: a row for each, in the transaction of its output and positions.
 
-The driver makes that transaction, and nothing else moves a position. It locks the generation and the positions of all
-lanes, as a task's does (positions.py), so no driver joins between what it has read and its commit.
-See docs/protocol.md#stateful-pipelines.
+Only this transaction moves a position over records; taking and stopping rewrite positions where they are. It locks the
+generation and the positions of all lanes, as a task's does (positions.py), so no driver joins between what it has read
+and its commit.
+See docs/protocol.md#stateful-pipelines-into-postgresql.
 """
 
 from __future__ import annotations
