@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from ackwright_stream.decisions import last_decision
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import JobSpec, Reason
 from ackwright_stream.sinks.postgres import decisions
@@ -208,7 +209,9 @@ def test_decisions_that_were_deleted_are_noticed_by_the_positions(database: Data
     decide(driver_of(spec), 0, 0, 10)
     database.sql("DROP TABLE ackwright.decisions")
     next_one = driver_of(spec)
-    assert (last(next_one), batches(next_one)) == (None, [0, 0])
+    with pytest.raises(JobError, match="behind batch 0, and there is no decision of a batch") as caught:
+        last_decision(last(next_one), next_one.sink.read([A, B]))
+    assert caught.value.reason is Reason.STATE_LOST
 
 
 def test_a_stateless_pipeline_of_the_database_stays_as_it_is(database: Database, tmp_path: Path) -> None:
