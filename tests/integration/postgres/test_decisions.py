@@ -91,6 +91,17 @@ def test_a_second_decision_of_a_batch_leaves_nothing(database: Database, tmp_pat
     assert (offsets(database), position(database), last(driver)) == (list(range(15)), 15, "decision 1")
 
 
+def test_a_second_decision_of_batch_0_is_refused_by_the_positions(database: Database, tmp_path: Path) -> None:
+    """The table does not refuse it: the first decision of a new state deletes those before."""
+    driver = driver_of(stateful(tmp_path, database))
+    decide(driver, 0, 0, 10)
+    driver.lanes.batch = None
+    with pytest.raises(JobError, match=r"batch=0.*expects.*batch=None") as caught:
+        decide(driver, 0, 10, 15)
+    assert caught.value.reason is Reason.POSITION_CONFLICT
+    assert (offsets(database), batches(driver), stored(database)) == (list(range(10)), [0, 0], [["0", "decision 0"]])
+
+
 @pytest.mark.parametrize("arrives", [True, False], ids=["committed", "lost"])
 def test_after_an_unknown_outcome_positions_and_decision_are_of_one_batch(
     database: Database, tmp_path: Path, arrives: bool

@@ -69,7 +69,7 @@ def create(cursor: Statements) -> None:
 def add(cursor: Statements, group: str, batch: int, decision: str) -> None:
     """Adds a decision, and deletes those that are too old. Those of an earlier state end with the first of a new one.
 
-    A second decision of a batch is an error: the first one counts.
+    A second decision of a batch after the first is an error: the earlier one counts.
     """
     if batch == 0:
         cursor.execute('DELETE FROM ackwright.decisions WHERE "group" = %s', [group])
