@@ -166,7 +166,7 @@ def compare(
     counted: as SinkReader.compare() takes it.
     """
     history = moment.history
-    late, unjudged = _limits(history, shape, doubts)
+    late, unjudged = limits(history, shape, doubts)
     counting = records
     if shape.timed and shape.step and not unjudged:
         counting = _counting(spark, job, records, shape.timed, history)
@@ -206,12 +206,18 @@ def compare(
     return comparison, more, _notes(comparison, shape)
 
 
-def _limits(history: History, shape: Shape, doubts: Sequence[Doubt]) -> tuple[list[Doubt], list[Doubt]]:
-    """Doubts about old windows, and about the output as a whole."""
+def limits(history: History, shape: Shape, doubts: Sequence[Doubt]) -> tuple[list[Doubt], list[Doubt]]:
+    """Doubts about old windows, and about the output as a whole, which is then not judged."""
     if shape.unjudged:
         return [], [Doubt(f"{shape.unjudged}; the audit does not judge the output")]
     if any(doubt.lanes for doubt in doubts):
         return [], [Doubt("the state has counted records that are gone from the source; the audit does not judge it")]
+    if history.last.accepted_loss and not history.is_complete:
+        reason = (
+            "the state of the pipeline was lost and began empty, as a person has accepted, and its first decisions are "
+            "compacted or deleted; it is not known where the new state began to count, so the audit does not judge it"
+        )
+        return [], [Doubt(reason)]
     if history.last.accepted_loss:
         begin = ", ".join(f"{t}-{p} from {offset}" for (t, p), offset in sorted(history.begin.items()))
         return [

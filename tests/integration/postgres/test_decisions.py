@@ -7,19 +7,22 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
+from ackwright_stream.decisions import last_decision
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import JobSpec, Reason
 from ackwright_stream.sinks.postgres import decisions
 from ackwright_stream.sinks.postgres.sink import PostgresStore
-from integration.support.postgres import Database
+from integration.support.postgres import PASSWORD, Database
 from integration.support.postgres_proxy import cutting_commits
-from integration.support.postgres_stores import A, B, Driver, job, offsets, position, rows
+from integration.support.postgres_stores import A, B, Driver, job, offsets, position, rows, with_session
 from integration.support.stateful_pipelines import with_state
 from waiting import ANSWER, WAIT, wait_until
 
@@ -33,9 +36,7 @@ def stateful(directory: Path, database: Database, **fields: Any) -> JobSpec:
 
 def driver_of(spec: JobSpec) -> Driver:
     """A driver that has taken the pipeline."""
-    driver = Driver(spec, [A, B])
-    driver.lanes.batch = batches(driver)[0]
-    return driver
+    return Driver(spec, [A, B])
 
 
 def batches(driver: Driver) -> list[int | None]:
@@ -90,6 +91,17 @@ def test_a_second_decision_of_a_batch_leaves_nothing(database: Database, tmp_pat
     with pytest.raises(JobError, match="decisions_pkey"):
         decide(driver, 1, 15, 20)
     assert (offsets(database), position(database), last(driver)) == (list(range(15)), 15, "decision 1")
+
+
+def test_a_second_decision_of_batch_0_is_refused_by_the_positions(database: Database, tmp_path: Path) -> None:
+    """The table does not refuse it: the first decision of a new state deletes those before."""
+    driver = driver_of(stateful(tmp_path, database))
+    decide(driver, 0, 0, 10)
+    driver.lanes.batch = None
+    with pytest.raises(JobError, match=r"batch=0.*expects.*batch=None") as caught:
+        decide(driver, 0, 10, 15)
+    assert caught.value.reason is Reason.POSITION_CONFLICT
+    assert (offsets(database), batches(driver), stored(database)) == (list(range(10)), [0, 0], [["0", "decision 0"]])
 
 
 @pytest.mark.parametrize("arrives", [True, False], ids=["committed", "lost"])
@@ -185,6 +197,18 @@ def test_a_new_state_begins_with_its_own_decisions(database: Database, tmp_path:
     assert (stored(database), batches(driver)) == ([["0", "decision 0"]], [0, 0])
 
 
+def test_lanes_of_a_recreated_topic_forget_the_batch_of_the_old_one(database: Database, tmp_path: Path) -> None:
+    """Both losses were accepted: the lanes begin again, behind no batch."""
+    spec = stateful(tmp_path, database)
+    decide(driver_of(spec), 0, 0, 10)
+    driver = driver_of(spec)
+    driver.lanes.batch = None
+    driver.lanes.settle({A: 0, B: 0}, [A, B], None, ["in"])
+    assert batches(driver) == [None, None]
+    decide(driver, 0, 0, 5)
+    assert (batches(driver), position(database)) == ([0, 0], 5)
+
+
 def test_old_decisions_are_deleted(database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decisions, "RETAINED", 2)
     driver = driver_of(stateful(tmp_path, database))
@@ -198,45 +222,108 @@ def test_decisions_that_were_deleted_are_noticed_by_the_positions(database: Data
     decide(driver_of(spec), 0, 0, 10)
     database.sql("DROP TABLE ackwright.decisions")
     next_one = driver_of(spec)
-    assert (last(next_one), batches(next_one)) == (None, [0, 0])
+    with pytest.raises(JobError, match="behind batch 0, and there is no decision of a batch") as caught:
+        last_decision(last(next_one), next_one.sink.read([A, B]))
+    assert caught.value.reason is Reason.STATE_LOST
 
 
-def test_a_stateless_pipeline_of_the_database_stays_as_it_is(database: Database, tmp_path: Path) -> None:
-    """Its tables are older, and it writes on while the stateful one adds its own."""
+@pytest.fixture
+def other(database: Database, tmp_path: Path) -> Driver:
+    """A driver of a stateless pipeline of the same database, which has created the tables of positions."""
     spec, group = job(tmp_path, database), {"group.id": "test.other"}
-    spec = replace(
-        spec,
-        group="test.other",
-        positions_consumer={**spec.positions_consumer, **group},
-        topic_consumer={**spec.topic_consumer, **group},
+    return Driver(
+        replace(
+            spec,
+            group="test.other",
+            positions_consumer={**spec.positions_consumer, **group},
+            topic_consumer={**spec.topic_consumer, **group},
+        )
     )
-    stateless = Driver(spec)
-    assert "batch" not in columns(database)
-    decide(driver_of(stateful(tmp_path, database)), 0, 0, 10)
-    assert "batch" in columns(database)
-    stateless.lanes.advance_all({A: 5})
+
+
+@contextmanager
+def positions_in_use(database: Database) -> Iterator[None]:
+    """A transaction that has read positions and stays open, as that of an audit does."""
+    place = f"host={database.server.host} port={database.server.port} dbname={database.name}"
+    with psycopg.connect(f"{place} user={database.role} password={PASSWORD}") as audit:
+        audit.execute("SELECT FROM ackwright.positions")
+        yield
+
+
+def test_the_first_stateful_pipeline_of_a_database_alters_no_table(
+    database: Database, tmp_path: Path, other: Driver
+) -> None:
+    with positions_in_use(database):
+        decide(driver_of(stateful(tmp_path, database)), 0, 0, 10)
+        other.lanes.advance_all({A: 5})
     groups = database.sql('SELECT "offset", batch FROM ackwright.positions WHERE partition = 0 ORDER BY "offset"')
     assert groups == [["5", ""], ["10", "0"]]
 
 
-def columns(database: Database) -> set[str]:
-    where = "table_schema = 'ackwright' AND table_name = 'positions'"
-    return {name for (name,) in database.sql(f"SELECT column_name FROM information_schema.columns WHERE {where}")}  # noqa: S608
+NO_COLUMN = "ALTER TABLE ackwright.positions DROP COLUMN batch"  # as an earlier release has created the table
 
 
-def test_a_role_that_may_not_create_the_table_is_shown_the_statements(database: Database, tmp_path: Path) -> None:
-    Driver(job(tmp_path, database))  # creates the tables of positions
+def test_other_pipelines_continue_while_the_column_cannot_be_added(
+    database: Database, tmp_path: Path, other: Driver
+) -> None:
+    """Its driver tries again and again. Without a dedicated limit the first attempt would stop the others."""
+    database.sql(NO_COLUMN)
+    spec = with_session(stateful(tmp_path, database), lock_timeout="0")
+    spec = replace(spec, operation_timeout_ms=int(1000 * WAIT))
+    drivers: list[Driver] = []
+    joining = threading.Thread(target=lambda: drivers.append(driver_of(spec)), daemon=True)
+    waiting = "SELECT pid FROM pg_locks WHERE mode = 'AccessExclusiveLock' AND NOT granted"
+    sessions: set[str] = set()
+
+    def attempts() -> int:
+        sessions.update(pid for (pid,) in database.sql(waiting, admin=True))
+        return len(sessions)
+
+    with positions_in_use(database):
+        joining.start()
+        wait_until(lambda: attempts() > 0, "an attempt to add the column")
+        other.lanes.advance_all({A: 5})
+        wait_until(lambda: attempts() > 1 or not joining.is_alive(), "a second attempt")
+        assert joining.is_alive()
+    joining.join(ANSWER)
+    decide(drivers[0], 0, 0, 10)
+    assert batches(drivers[0]) == [0, 0]
+
+
+def test_a_column_that_was_lost_is_added(database: Database, tmp_path: Path) -> None:
+    """As after a restore of the tables of positions alone."""
+    spec = stateful(tmp_path, database)
+    decide(driver_of(spec), 0, 0, 10)
+    database.sql(NO_COLUMN)
+    driver = driver_of(spec)
+    decide(driver, 0, 10, 15)
+    assert batches(driver) == [0, 0]
+
+
+@pytest.mark.parametrize(
+    ("name", "drop"), list(zip(decisions.CREATIONS, [f"DROP TABLE {decisions.NAME}", NO_COLUMN], strict=True))
+)
+def test_a_role_that_may_not_create_what_is_missing_is_shown_the_statements(
+    database: Database, tmp_path: Path, name: str, drop: str
+) -> None:
+    spec = stateful(tmp_path, database)
+    store = driver_of(spec).sink
+    store.check()
+    database.sql(drop)
+    database.sql("ALTER SCHEMA ackwright OWNER TO CURRENT_USER", admin=True)
     database.sql("ALTER TABLE ackwright.positions OWNER TO CURRENT_USER", admin=True)
+    database.sql(f"GRANT USAGE ON SCHEMA ackwright TO {database.role}", admin=True)
     database.sql(f"GRANT SELECT, INSERT, UPDATE ON ackwright.positions TO {database.role}", admin=True)
-    store = PostgresStore(stateful(tmp_path, database))
-    with pytest.raises(JobError, match="the role may not create it") as caught:
+    with pytest.raises(JobError, match=rf"has no {name}, .* the role may not create it") as caught:
         store.check()
     assert caught.value.reason is Reason.TABLE_UNSUITABLE
-    database.sql(decisions.TABLE, admin=True)
-    with pytest.raises(JobError, match="lacks SELECT, INSERT, DELETE on the table of decisions") as caught:
-        store.check()
-    assert caught.value.reason is Reason.AUTHORIZATION_FAILED
-    database.sql(f"GRANT SELECT, INSERT, DELETE ON ackwright.decisions TO {database.role}", admin=True)
+    assert decisions.CREATIONS[name] in str(caught.value)
+    database.sql(decisions.CREATIONS[name], admin=True)
+    if name == decisions.NAME:
+        with pytest.raises(JobError, match="lacks SELECT, INSERT, DELETE on the table of decisions") as caught:
+            store.check()
+        assert caught.value.reason is Reason.AUTHORIZATION_FAILED
+        database.sql(f"GRANT SELECT, INSERT, DELETE ON ackwright.decisions TO {database.role}", admin=True)
     store.check()
-    decide(driver_of(stateful(tmp_path, database)), 0, 0, 10)
+    decide(driver_of(spec), 0, 0, 10)
     assert offsets(database) == list(range(10))

@@ -1,8 +1,9 @@
 """The decisions of stateful pipelines in PostgreSQL: a row for each, in the transaction of its output and positions.
 
-The driver makes that transaction, and nothing else moves a position. It locks the generation and the positions of all
-lanes, as a task's does (positions.py), so no driver joins between what it has read and its commit.
-See docs/protocol.md#stateful-pipelines.
+Only this transaction moves a position over records; taking and stopping rewrite positions where they are. It locks the
+generation and the positions of all lanes, as a task's does (positions.py), so no driver joins between what it has read
+and its commit.
+See docs/protocol.md#stateful-pipelines-into-postgresql.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
+
+from psycopg.errors import LockNotAvailable
 
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Reason
@@ -20,16 +23,23 @@ from ackwright_stream.sinks.postgres.positions import Statements
 
 NAME = "ackwright.decisions"
 RETAINED = 10_000  # decisions of a pipeline, for its audit
-# The batch of the last decision is also with the positions, so that a lost decision is noticed.
-TABLE = """
-ALTER TABLE ackwright.positions ADD COLUMN IF NOT EXISTS batch bigint;
-CREATE TABLE IF NOT EXISTS ackwright.decisions (
-    "group" text, batch bigint, decision text NOT NULL, PRIMARY KEY ("group", batch)
-);
-"""
-_MAY_CREATE = """
-SELECT pg_has_role(c.relowner, 'USAGE') AND has_schema_privilege(c.relnamespace, 'CREATE')
-FROM pg_class AS c WHERE c.oid = to_regclass('ackwright.positions')
+# What stateful pipelines need beside the tables of positions, and the statements that create it. The column is for the
+# batch of the last decision, so that a lost one is noticed; tables of positions of an earlier release lack it.
+CREATIONS = {
+    NAME: (
+        f'CREATE TABLE IF NOT EXISTS {NAME} ("group" text, batch bigint, decision text NOT NULL, '
+        'PRIMARY KEY ("group", batch));'
+    ),
+    "column batch of ackwright.positions": "ALTER TABLE ackwright.positions ADD COLUMN IF NOT EXISTS batch bigint;",
+}
+_MISSING = """
+SELECT part.name, part.may_create FROM pg_class AS c, LATERAL (VALUES
+    (%s::text, to_regclass('ackwright.decisions') IS NULL, has_schema_privilege(c.relnamespace, 'CREATE')),
+    (%s::text, NOT EXISTS (
+        SELECT FROM pg_attribute WHERE attrelid = c.oid AND attname = 'batch' AND NOT attisdropped
+    ), pg_has_role(c.relowner, 'USAGE'))
+) AS part (name, is_missing, may_create)
+WHERE c.oid = to_regclass('ackwright.positions') AND part.is_missing
 """
 _LACKING = """
 SELECT right_ FROM unnest(ARRAY['SELECT', 'INSERT', 'DELETE']) AS right_
@@ -38,18 +48,18 @@ WHERE NOT has_table_privilege(to_regclass(%s), right_)
 
 
 def problems(cursor: Statements) -> Iterator[JobError]:
-    """Why the table of decisions can neither be used nor be created. Changes nothing."""
+    """Why decisions can neither be stored nor what is missing for it be created. Changes nothing."""
     if not positions.exist(cursor):
         return  # a role that may create those tables may create this one
-    if positions.missing_of(cursor, [NAME]):
-        if cursor.execute(_MAY_CREATE).fetchone() != (True,):
-            yield JobError(
-                Reason.TABLE_UNSUITABLE,
-                f"the database has no {NAME}, where the decisions of stateful pipelines are, and the role may not "
-                f"create it; run as the owner of ackwright.positions: {' '.join(TABLE.split())} and grant the role "
-                "SELECT, INSERT, DELETE on it",
-            )
-        return
+    missing = _missing(cursor)
+    refused = [name for name, may_create in missing.items() if not may_create]
+    if refused:
+        yield JobError(
+            Reason.TABLE_UNSUITABLE,
+            f"the database has no {' and no '.join(refused)}, which stateful pipelines need, and the role may not "
+            f"create {'them' if len(refused) > 1 else 'it'}; run as the owner of ackwright.positions: "
+            f"{' '.join(CREATIONS[name] for name in missing)} and grant the role SELECT, INSERT, DELETE on {NAME}",
+        )
     lacking = ", ".join(right for (right,) in cursor.execute(_LACKING, [NAME]).fetchall())
     if lacking:
         yield JobError(
@@ -59,16 +69,36 @@ def problems(cursor: Statements) -> Iterator[JobError]:
 
 
 def create(cursor: Statements) -> None:
-    """Creates the table of decisions if it is missing. Those of positions exist."""
-    if positions.missing_of(cursor, [NAME]):
-        cursor.execute("SELECT pg_advisory_xact_lock(hashtext('ackwright.positions'))")  # two drivers may start at once
-        cursor.execute(TABLE)
+    """Creates what stateful pipelines need and the database lacks. The tables of positions exist.
+
+    Raises JobError(POSITION_CONFLICT) if a transaction uses them, so that the column cannot be added now.
+    """
+    missing = _missing(cursor)
+    if not missing:
+        return
+    cursor.execute("SELECT pg_advisory_xact_lock(hashtext('ackwright.positions'))")  # two drivers may start at once
+    # While an ALTER waits for a transaction that uses the table, all other pipelines wait for the ALTER.
+    cursor.execute("SET LOCAL lock_timeout = '200ms'")
+    try:
+        for name in missing:
+            cursor.execute(CREATIONS[name])
+    except LockNotAvailable:
+        raise JobError(
+            Reason.POSITION_CONFLICT,
+            "the column batch cannot be added to ackwright.positions while a transaction uses that table (an audit, or "
+            "a task of another pipeline); the driver tries again until none does",
+        ) from None
+
+
+def _missing(cursor: Statements) -> dict[str, bool]:
+    """Which of CREATIONS are missing, each with whether the role may create it."""
+    return dict(cursor.execute(_MISSING, list(CREATIONS)).fetchall())
 
 
 def add(cursor: Statements, group: str, batch: int, decision: str) -> None:
     """Adds a decision, and deletes those that are too old. Those of an earlier state end with the first of a new one.
 
-    A second decision of a batch is an error: the first one counts.
+    A second decision of a batch after the first is an error: the earlier one counts.
     """
     if batch == 0:
         cursor.execute('DELETE FROM ackwright.decisions WHERE "group" = %s', [group])

@@ -27,7 +27,7 @@ CREATE TABLE IF NOT EXISTS ackwright.pipelines (
 CREATE TABLE IF NOT EXISTS ackwright.positions (
     "group" text, topic text, partition int, "offset" bigint NOT NULL, topic_id text NOT NULL,
     driver bigint NOT NULL, pipeline text NOT NULL, recorded_topic_id text, first_offset bigint,
-    recreated boolean NOT NULL DEFAULT false,
+    recreated boolean NOT NULL DEFAULT false, batch bigint,
     PRIMARY KEY ("group", topic, partition)
 );
 """
@@ -38,7 +38,7 @@ _UNUSABLE = """
 SELECT name || ': ' || right_ FROM unnest(%s::text[]) AS name, unnest(ARRAY['SELECT', 'INSERT', 'UPDATE']) AS right_
 WHERE to_regclass(name) IS NOT NULL AND NOT has_table_privilege(to_regclass(name), right_)
 """
-# The column batch exists once a stateful pipeline has run in the database.
+# Tables that an earlier release created have the column batch once a stateful pipeline has run in the database.
 _READ = """
 SELECT topic, partition, "offset", topic_id, driver, pipeline, (to_jsonb(p) ->> 'batch')::bigint
 FROM ackwright.positions AS p WHERE "group" = %s AND (topic, partition) IN (SELECT * FROM unnest(%s::text[], %s::int[]))
@@ -165,8 +165,8 @@ def read(cursor: Statements, group: str, lanes: Iterable[Lane], *, lock: bool) -
     return {Lane(*lane): stored.get(Lane(*lane)) for lane in zip(topics, partitions, strict=True)}
 
 
-def move(cursor: Statements, group: str, positions: Mapping[Lane, Position]) -> None:
-    """Sets positions."""
+def move(cursor: Statements, group: str, positions: Mapping[Lane, Position], *, decides: bool = False) -> None:
+    """Sets positions. decides: of a stateful pipeline; their batch is set as well, also to none."""
     lanes = sorted(positions)
     values = [positions[lane] for lane in lanes]
     cursor.execute(
@@ -180,7 +180,7 @@ def move(cursor: Statements, group: str, positions: Mapping[Lane, Position]) -> 
             [p.pipeline for p in values],
         ],
     )
-    if any(p.batch is not None for p in values):
+    if decides:
         cursor.execute(_DECIDED, [*_split(lanes), [p.batch for p in values], group])
 
 

@@ -29,6 +29,7 @@ from ackwright_stream.sinks.postgres.trial import TableTrial
 
 T = TypeVar("T")
 _MEMBER_FOR_S = 5.0  # is_member() queries the server at most this often
+_PAUSE_S = 0.5  # between two attempts to join, so that others get the locks meanwhile
 
 
 class PostgresStore:
@@ -97,6 +98,26 @@ class PostgresStore:
         return rows
 
     def join(self, lanes: Iterable[Lane]) -> Membership:
+        deadline = time.monotonic() + self.job.operation_timeout_ms / 1000
+        while True:
+            try:
+                self._create_positions()
+                with self._driver_transaction() as cursor:
+                    # For liveness alone: the tasks of an older driver hold the locks for as long as they hang.
+                    store.terminate(cursor, self.job.group)
+                    joined = store.join(cursor, self.job.group)
+            except JobError as e:
+                # A task of the older driver started in between, another driver joined at the same time, or a
+                # transaction of another pipeline uses a table of positions that has to be altered.
+                if e.reason is not Reason.POSITION_CONFLICT or time.monotonic() > deadline:
+                    raise
+                time.sleep(_PAUSE_S)
+            else:
+                self._member = (joined, time.monotonic())
+                return joined
+
+    def _create_positions(self) -> None:
+        """Creates the tables of positions and decisions if they are missing. Raises JobError."""
         with self._driver_transaction() as cursor:
             if self._has_settled and not store.has_any(cursor, self.job.group):
                 raise JobError(
@@ -108,20 +129,6 @@ class PostgresStore:
             store.create(cursor)
             if self.decisions:
                 decisions.create(cursor)
-        deadline = time.monotonic() + self.job.operation_timeout_ms / 1000
-        while True:
-            try:
-                with self._driver_transaction() as cursor:
-                    # For liveness alone: the tasks of an older driver hold the locks for as long as they hang.
-                    store.terminate(cursor, self.job.group)
-                    joined = store.join(cursor, self.job.group)
-            except JobError as e:
-                # A task of the older driver started in between, or another driver joined at the same time.
-                if e.reason is not Reason.POSITION_CONFLICT or time.monotonic() > deadline:
-                    raise
-            else:
-                self._member = (joined, time.monotonic())
-                return joined
 
     def is_member(self) -> bool:
         if self._member is None or time.monotonic() - self._member[1] < _MEMBER_FOR_S:
@@ -165,7 +172,7 @@ class PostgresStore:
         accepted: str | None = None,
     ) -> None:
         with self._driver_transaction(membership) as cursor:
-            store.move(cursor, self.job.group, positions)
+            self.move(cursor, positions)
             store.record(cursor, self.job.group, {lane: ends is not None for lane, ends in records.items()})
             if accepted is not None:
                 store.accept(cursor, self.job.group, accepted)
@@ -176,7 +183,7 @@ class PostgresStore:
 
     def advance(self, positions: Mapping[Lane, Position], membership: Membership) -> None:
         with self._driver_transaction(membership) as cursor:
-            store.move(cursor, self.job.group, positions)
+            self.move(cursor, positions)
 
     def output_ends(self) -> Mapping[str, Any]:
         return {}
@@ -234,6 +241,10 @@ class PostgresStore:
         if self._letters:
             tables.write(cursor, self._letters, dead_letters.rows(letters, self.job.group))
         return written
+
+    def move(self, cursor: Statements, positions: Mapping[Lane, Position]) -> None:
+        """Sets positions."""
+        store.move(cursor, self.job.group, positions, decides=self.decisions is not None)
 
     def write_dead_letters(self, letters: Any) -> None:
         raise JobError(Reason.UNEXPECTED, "sink.postgres writes dead letters with the rows; report this")
@@ -314,7 +325,7 @@ class PostgresTransaction:
 
         def write(cursor: Statements) -> int:
             written = self._sink.insert(cursor, rows, letters)
-            store.move(cursor, self._sink.job.group, positions)
+            self._sink.move(cursor, positions)
             if also:
                 also(cursor)
             fault_point("before-commit", *positions)
