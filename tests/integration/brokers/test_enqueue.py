@@ -166,7 +166,7 @@ def test_both_ways_deliver_the_same(
     check()
 
 
-ROWS = 10_000
+ROWS = 2_000  # many times the queue
 TINY_QUEUE = {"queue_buffering_max_messages": 100, "linger_ms": 0}
 
 

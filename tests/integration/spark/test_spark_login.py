@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -78,12 +79,12 @@ def executor(port: str, settings: Mapping[str, str], secret: str | None = None) 
 
 
 def test_a_driver_accepts_only_executors_with_its_secret(tmp_path: Path) -> None:
-    with driver(tmp_path, LOGIN) as (port, secret):
-        outputs = {
-            "none": executor(port, {}),
-            "another": executor(port, LOGIN, "0" * len(secret)),
-            "its own": executor(port, LOGIN, secret),
+    with driver(tmp_path, LOGIN) as (port, secret), ThreadPoolExecutor() as pool:
+        secrets = {"none": None, "another": "0" * len(secret), "its own": secret}
+        executors = {
+            name: pool.submit(executor, port, LOGIN if secret_ else {}, secret_) for name, secret_ in secrets.items()
         }
+        outputs = {name: ended.result() for name, ended in executors.items()}
     assert {secret_ for secret_, output in outputs.items() if ACCEPTED in output} == {"its own"}, outputs
 
 
