@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -29,40 +30,60 @@ spec:
 """
 
 
-def test_exit_code_and_report(
-    kafka: EmbeddedKafka, topic: NewTopicName, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    source, sink = topic(name="in"), topic(name="out")
-    file = tmp_path / "pipeline.yaml"
-    file.write_text(PIPELINE.format(name=source, bootstrap=kafka.bootstrap_servers, source=source, sink=sink))
-    produce(kafka.bootstrap_servers, source, *(b"a%d" % i for i in range(5)), key=b"k")
-    produce(kafka.bootstrap_servers, sink, *(b"A%d" % i for i in range(5)), key=b"k")
-    consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": f"audit.{source}"})
-    consumer.commit(offsets=[TopicPartition(source, 0, 5)], asynchronous=False)
-    consumer.close()
-    assert invoke(["audit", "-f", str(file), "-o", "json"]) == ExitCode.OK
+@dataclass(frozen=True)
+class Pipeline:
+    """A pipeline whose five records are delivered."""
+
+    servers: str
+    source: str
+    sink: str
+    file: Path
+
+    def passed(self, offset: int) -> None:
+        """Commits the position of the only partition."""
+        consumer = Consumer({"bootstrap.servers": self.servers, "group.id": f"audit.{self.source}"})
+        consumer.commit(offsets=[TopicPartition(self.source, 0, offset)], asynchronous=False)
+        consumer.close()
+
+
+@pytest.fixture
+def pipeline(kafka: EmbeddedKafka, topic: NewTopicName, tmp_path: Path) -> Pipeline:
+    p = Pipeline(kafka.bootstrap_servers, topic(name="in"), topic(name="out"), tmp_path / "pipeline.yaml")
+    p.file.write_text(PIPELINE.format(name=p.source, bootstrap=p.servers, source=p.source, sink=p.sink))
+    produce(p.servers, p.source, *(b"a%d" % i for i in range(5)), key=b"k")
+    produce(p.servers, p.sink, *(b"A%d" % i for i in range(5)), key=b"k")
+    p.passed(5)
+    return p
+
+
+def test_exit_code_and_report(pipeline: Pipeline, capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(["audit", "-f", str(pipeline.file), "-o", "json"]) == ExitCode.OK
     report = json.loads(capsys.readouterr().out)
     assert (report["guaranteeHeld"], report["verdict"], report["sent"], report["delivered"]) == (True, "held", 5, 5)
 
-    first = TopicPartition(source, 0, 2)
-    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
-    admin.delete_records([first])[first].result(ANSWER)
-    produce(kafka.bootstrap_servers, sink, b"unknown", key=b"k")
-    assert invoke(["audit", "-f", str(file)]) == ExitCode.UNPROVEN, "it may come from a record that was deleted"
-    output = capsys.readouterr().out
-    assert "exactly-once UNPROVEN" in output
-    assert "unjudged  " in output
-    assert f"not judged: {source}-0: records from 0 to 2 are no longer in the source" in output
-
-    produce(kafka.bootstrap_servers, source, b"a5", key=b"k")
-    consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": f"audit.{source}"})
-    consumer.commit(offsets=[TopicPartition(source, 0, 6)], asynchronous=False)
-    consumer.close()
-    assert invoke(["audit", "-f", str(file)]) == ExitCode.FAILED
+    produce(pipeline.servers, pipeline.source, b"a5", key=b"k")
+    pipeline.passed(6)
+    assert invoke(["audit", "-f", str(pipeline.file)]) == ExitCode.FAILED
     output = capsys.readouterr().out
     assert "exactly-once BROKEN" in output
     assert "lost" in output
 
-    file.write_text(file.read_text().replace(f"topic: {sink}", "topic: no-such-topic"))
-    assert invoke(["audit", "-f", str(file)]) == ExitCode.UNAVAILABLE
+
+def test_what_cannot_be_judged_and_what_cannot_be_audited(
+    pipeline: Pipeline, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = TopicPartition(pipeline.source, 0, 2)
+    admin = AdminClient({"bootstrap.servers": pipeline.servers})
+    admin.delete_records([first])[first].result(ANSWER)
+    produce(pipeline.servers, pipeline.sink, b"unknown", key=b"k")
+    command = ["audit", "-f", str(pipeline.file)]
+    assert invoke(command) == ExitCode.UNPROVEN, "it may come from a record that was deleted"
+    output = capsys.readouterr().out
+    assert "exactly-once UNPROVEN" in output
+    assert "unjudged  " in output
+    assert f"not judged: {pipeline.source}-0: records from 0 to 2 are no longer in the source" in output
+
+    text = pipeline.file.read_text()
+    pipeline.file.write_text(text.replace(f"topic: {pipeline.sink}", "topic: no-such-topic"))
+    assert invoke(command) == ExitCode.UNAVAILABLE
     assert capsys.readouterr().err.startswith("TopicMissing: describing topic no-such-topic failed")

@@ -82,11 +82,7 @@ def test_the_other_guarantees_keep_their_order(
     """One process is killed between the two steps; a bounded run completes."""
     p = pipeline(kafka, tmp_path, guarantee, trigger={"availableNow": True})
     p.feed()
-    with p.life() as job:
-        job.arrived(job.arm(point, "kill"))
-        job.job.wait(WAIT)
-    with p.life() as job:
-        assert job.job.wait(WAIT) == ExitCode.OK, job.job.failure()
+    p.complete_after_kill(point)
     verdict = p.verdict()
     assert verdict.lost in lost
     assert (verdict.duplicated, verdict.unexpected) == (duplicated, 0)

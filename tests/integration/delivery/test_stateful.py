@@ -30,10 +30,11 @@ def pipeline(kafka: EmbeddedKafka, tmp_path: Path) -> Iterator[StatefulPipeline]
 @pytest.mark.parametrize(
     "points",
     [
-        ("before-commit", "after-commit"),  # first offsets, rows and decision are in an open transaction
+        ("before-commit",),  # offsets, rows and decision are in an open transaction
+        ("after-commit", "before-commit"),
         ("evaluated", "batch-end"),  # state is stored and nothing is decided; before Spark's log of commits
     ],
-    ids=["commit", "batch"],
+    ids=["open", "commit", "batch"],
 )
 def test_counts_go_on_over_kills_before_and_after_the_commit(
     pipeline: StatefulPipeline, points: tuple[str, ...]

@@ -40,19 +40,24 @@ def payments(first: int, count: int, at: int) -> list[Event]:
 @pytest.mark.parametrize(
     "points",
     [
-        ("evaluated", "after-commit"),  # first, state is stored and nothing is decided
-        ("before-commit", "batch-end"),
+        ("evaluated",),  # state is stored and nothing is decided: the next driver has the state before
+        ("before-commit", "after-commit"),
+        ("evaluated", "batch-end"),
     ],
-    ids=["decided", "batch"],
+    ids=["evaluated", "commit", "batch"],
 )
 def test_a_join_over_kills_before_and_after_the_commit(
-    pipeline: JoinedPipeline, spark: SparkSession, points: tuple[str, str]
+    pipeline: JoinedPipeline, spark: SparkSession, points: tuple[str, ...]
 ) -> None:
     """Control: the audit finds one record too many."""
     pipeline.feed(*orders(0, 20, at=1_000), *payments(0, 5, at=1_100))
-    pipeline.killed_at(points[0], *payments(5, 10, at=1_200), *orders(20, 10, at=1_300))
+    later = [*payments(5, 10, at=1_200), *orders(20, 10, at=1_300)]
+    for point in points[:-1]:
+        pipeline.killed_at(point, *later)
+        later = []
+    pipeline.feed(*later)
     pipeline.killed_at(  # a second payment of the first orders, and payments that are too late
-        points[1], *payments(0, 30, at=1_500), *orders(30, 5, at=1_600), *payments(30, 3, at=9_000)
+        points[-1], *payments(0, 30, at=1_500), *orders(30, 5, at=1_600), *payments(30, 3, at=9_000)
     )
     in_time = pipeline.pairs()
     assert len(in_time) == 45

@@ -10,6 +10,7 @@ import uuid
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from pyspark.sql import SparkSession
 
 from ackwright.local.kafka import EmbeddedKafka
@@ -40,10 +41,18 @@ def accepting(job: JobSpec, fingerprint: str | None) -> JobSpec:
     return replace(job, accepted_state_loss=fingerprint)
 
 
+@pytest.mark.parametrize(
+    "points",
+    [
+        ("evaluated",),  # nothing is decided: the next driver begins empty as well
+        ("evaluated", "batch-end"),
+    ],
+    ids=["undecided", "decided"],
+)
 def test_lost_state_starts_empty_once_its_loss_is_accepted(
-    kafka: EmbeddedKafka, tmp_path: Path, spark: SparkSession
+    kafka: EmbeddedKafka, tmp_path: Path, spark: SparkSession, points: tuple[str, ...]
 ) -> None:
-    """Control: without the acceptance, and with that of another state, the driver halts and writes nothing."""
+    """Control: without the acceptance, and in the end with that of another state, the driver halts."""
     with stateful_pipeline(kafka, tmp_path, f"loss-{uuid.uuid4().hex[:8]}") as pipeline:
         pipeline.spec = replace(pipeline.spec, transform=replace(pipeline.spec.transform, sql=COUNTS_BY_KEY))
         pipeline.drained()
@@ -54,13 +63,11 @@ def test_lost_state_starts_empty_once_its_loss_is_accepted(
         pipeline.feed(300)
 
         failure = halts(pipeline)
-        pipeline.spec = accepting(pipeline.spec, "0123456789ab")
-        assert halts(pipeline).fingerprint == failure.fingerprint
         assert last_counts(pipeline) == before
 
         pipeline.spec = accepting(pipeline.spec, failure.fingerprint)
-        pipeline.killed_in_first_batch("evaluated")  # nothing is decided: the next driver begins empty as well
-        pipeline.killed_in_first_batch("batch-end")
+        for point in points:
+            pipeline.killed_in_first_batch(point)
         pipeline.drained()
         assert last_counts(pipeline) == dict.fromkeys(before, 300)
         last = pipeline.last_decision()
