@@ -67,6 +67,9 @@ export VIRTUAL_ENV=$PWD/$venv
 case $venv in /*) VIRTUAL_ENV=$venv ;; esac
 step "uv, which installs packages" "$venv/bin/python" -m pip install --quiet --disable-pip-version-check "uv==0.13.8"
 step "Python packages, 1.6 GB with PySpark" "$venv/bin/uv" pip install --quiet --require-hashes -r requirements/dev.lock
+# Spark puts this archive of pyspark's sources before the installed package on the path of its Python workers, and each
+# daemon of workers would compile them again.
+rm -f "$venv"/lib/python3.*/site-packages/pyspark/python/lib/*.zip
 step "ackwright" "$venv/bin/uv" pip install --quiet --no-deps -e .
 step "jars of Kafka and Spark, by Maven" "$venv/bin/python" -m ackwright.local.jars
 step "jars of the tests' schema registry, by Maven" \
