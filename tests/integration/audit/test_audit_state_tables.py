@@ -34,7 +34,6 @@ def test_counts_of_an_upserted_table_are_compared_by_key(
 ) -> None:
     with stateful_table(kafka, database, tmp_path, f"audited-{uuid.uuid4().hex[:8]}") as pipeline:
         pipeline.spec = replace(pipeline.spec, transform=replace(pipeline.spec.transform, sql=COUNTS))
-        pipeline.killed_at("batch-end")
         pipeline.drained()
     job = pipeline.spec
     assert faults(spark, job) == (0, 0, 0)

@@ -130,10 +130,29 @@ def writes(database: Database) -> dict[str, int]:
     return {text: int(n) for text, n in database.sql("SELECT text, writes FROM counted")}
 
 
+def assert_each_is_written_once(p: Pipeline) -> None:
+    """Control: a row that is written again is counted."""
+    assert writes(p.database) == {f"{lane}:{n}": 1 for lane in range(PARTITIONS) for n in range(p.fed)}
+    assert p.positions() == [p.fed] * PARTITIONS
+    again = "INSERT INTO counted SELECT * FROM counted ON CONFLICT (id) DO UPDATE SET text = EXCLUDED.text"
+    p.database.sql(again)
+    assert set(writes(p.database).values()) == {2}
+
+
+def test_upserts_of_a_task_that_is_killed_after_its_commit_are_written_once_exactly_once(
+    kafka: EmbeddedKafka, database: Database, tmp_path: Path
+) -> None:
+    """Spark runs the task again."""
+    p = upserting(kafka, database, tmp_path, "exactly-once", trigger={"availableNow": True})
+    p.feed()
+    p.complete_after_kill("after-commit")
+    assert_each_is_written_once(p)
+
+
 def test_upserts_are_written_once_across_kills_exactly_once(
     kafka: EmbeddedKafka, database: Database, tmp_path: Path
 ) -> None:
-    """Tasks and then the driver are killed around the commit. A row that is upserted again would be counted."""
+    """Tasks and then the driver are killed before and after the commit."""
     p = upserting(kafka, database, tmp_path, "exactly-once")
     p.feed()
     with p.life() as job:
@@ -146,11 +165,7 @@ def test_upserts_are_written_once_across_kills_exactly_once(
     with p.life() as job:
         p.caught_up(job)
         p.drain(job)
-    assert writes(database) == {f"{lane}:{n}": 1 for lane in range(PARTITIONS) for n in range(p.fed)}
-    assert p.positions() == [p.fed] * PARTITIONS
-    again = "INSERT INTO counted SELECT * FROM counted ON CONFLICT (id) DO UPDATE SET text = EXCLUDED.text"
-    database.sql(again)
-    assert set(writes(database).values()) == {2}, "a row that is written again is counted"
+    assert_each_is_written_once(p)
 
 
 def test_upserts_of_a_claim_whose_task_is_killed_are_lost_at_most_once(

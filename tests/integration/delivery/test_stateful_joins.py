@@ -87,7 +87,7 @@ NOT_NULL = "o.id = p.order_id AND o.id IS NOT NULL AND p.at BETWEEN o.at AND o.a
 @pytest.mark.parametrize(
     ("kind", "points"),
     [
-        ("LEFT", ("evaluated", "after-commit")),
+        ("LEFT", ("after-commit",)),
         ("RIGHT", ("before-commit", "batch-end")),
         ("FULL", ("evaluated", "before-commit", "after-commit", "batch-end")),
         ("LEFT SEMI", ("evaluated", "after-commit")),
