@@ -89,7 +89,7 @@ def test_a_catalog_that_hangs_times_out_and_its_late_commit_counts_once(
     driver = Driver(direct)
     version = driver.sink._required()
     staged = driver.sink.staged(driver.stage(rows(A, 0, 10)).of_tasks)
-    numbers = {driver.sink._names.lane(A, driver.lanes.topic_ids["in"]): 10}
+    numbers = {driver.sink.names.lane(A, driver.lanes.topic_ids["in"]): 10}
     rest_catalog.suspend()
     try:
         start = time.monotonic()

@@ -44,14 +44,15 @@ from waiting import ANSWER, wait_until
 ROOT = Path(__file__).parents[3]
 # Where the job calls a method named commit; each ends a transaction, in Kafka or in the sink's database.
 COMMITS = {
-    "sinks/postgres/decisions.py": {"self._transaction.commit"},
     "lanes.py": {"transaction.commit"},
     "sinks/kafka/sink.py": {"self._transactions.commit"},
     "sinks/kafka/driver_transactions.py": {"self._transactions.commit"},
     "sinks/kafka/decisions.py": {"sink.transactions.commit"},
     "sinks/kafka/lag_mirror.py": {"consumer.commit"},  # of another group, on the source's cluster
     "sinks/postgres/sink.py": {"connection.commit"},
+    "sinks/postgres/decisions.py": {"self._transaction.commit"},
     "sinks/staged/store.py": {"self._sink.commit"},  # of a version of the table
+    "sinks/staged/decisions.py": {"self._sink.commit"},  # the same
     "sinks/iceberg/log.py": {"files.commit"},  # of manifests; the transaction sends them
 }
 _AT_SINK = "sink.brokers(job.cluster)"
