@@ -26,6 +26,7 @@ from requests.adapters import HTTPAdapter
 from sqlalchemy.exc import DBAPIError
 
 from ackwright_stream import storage_errors
+from ackwright_stream.durable_files import make_directory, make_durable
 from ackwright_stream.errors import JobError
 from ackwright_stream.iceberg_logins import CONNECT_S, BearerToken, ClientCredentials, Signer
 from ackwright_stream.jobspec import IcebergSink, Reason
@@ -214,7 +215,7 @@ class _DurableFile(PyArrowFile):
 
     def create(self, overwrite: bool = False) -> Any:
         """As in OutputFile."""
-        _make_directory(self._place.parent)
+        make_directory(self._place.parent)
         return _DurableStream(io.FileIO(self._place, "w" if overwrite else "x"))
 
 
@@ -229,29 +230,13 @@ class _DurableStream(io.BufferedWriter):
             os.fsync(self.fileno())
         finally:
             super().close()
-        _sync(Path(str(self.name)).parent)
+        make_durable(Path(str(self.name)).parent)
 
 
 def local_path(location: str) -> Path | None:
     """The path of a file in a directory; None if it is elsewhere."""
     scheme, _, path = PyArrowFileIO.parse_location(location)
     return Path(path) if scheme == "file" else None
-
-
-def _make_directory(directory: Path) -> None:
-    missing = [place for place in (directory, *directory.parents) if not place.exists()]
-    directory.mkdir(parents=True, exist_ok=True)
-    for place in missing:
-        _sync(place.parent)
-
-
-def _sync(directory: Path) -> None:
-    """Makes the names in a directory durable."""
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 @contextmanager

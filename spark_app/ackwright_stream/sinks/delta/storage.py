@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
+from ackwright_stream.durable_files import make_durable
 from ackwright_stream.jobspec import DeltaSink
 from ackwright_stream.sinks.staged.parquet import Files
 from ackwright_stream.storage_errors import translating
@@ -63,7 +64,7 @@ class Directory:
             file.flush()
             os.fsync(file.fileno())
             file.close()
-            _sync(self._path)
+            make_durable(self._path)
             return size
 
     def discard(self, path: str, file: BinaryIO) -> None:
@@ -79,20 +80,11 @@ class Directory:
 
     def make_durable(self, path: str) -> None:
         with translating(f"writing to {self.uri}"):
-            _sync(self._path / path)
-            _sync((self._path / path).parent)
+            make_durable(self._path / path)
+            make_durable((self._path / path).parent)
 
     def may_write(self) -> bool:
         return os.access(self._path, os.W_OK) and os.access(self._path / "_delta_log", os.W_OK)
-
-
-def _sync(path: Path) -> None:
-    """Makes a file durable, or the names in a directory."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 class Bucket:

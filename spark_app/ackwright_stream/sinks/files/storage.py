@@ -20,6 +20,7 @@ from typing import BinaryIO, Protocol
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ackwright_stream.durable_files import make_directory, make_durable
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import FilesSink, Reason
 from ackwright_stream.sinks.files import layout
@@ -110,7 +111,7 @@ class Directory:
     def draft(self) -> Draft:
         place = self._path / layout.TEMPORARY / str(uuid.uuid4())
         with translating(f"writing to {self._path}"):
-            self._make(place.parent)
+            make_directory(place.parent)
             return Draft(place.open("xb"), place)
 
     def create(self, path: str, draft: Draft) -> bool:
@@ -122,14 +123,14 @@ class Directory:
                 # Before it has its name: after a loss of power a reader must not meet a file without its content.
                 draft.file.flush()
                 os.fsync(draft.file.fileno())
-                self._make(target.parent)
+                make_directory(target.parent)
                 try:
                     os.link(draft.place, target)
                 except FileExistsError:
                     # Failure window: the answer of a file server was lost, and its client has asked again.
                     if not os.path.samefile(draft.place, target):
                         return False
-                _sync(target.parent)
+                make_durable(target.parent)
                 return True
         finally:
             self.discard(draft)
@@ -187,22 +188,6 @@ class Directory:
             return ()
         what = f"the job may not write to {present}; let its user create files there"
         return (JobError(Reason.AUTHORIZATION_FAILED, what),)
-
-    def _make(self, directory: Path) -> None:
-        """Creates a directory, durably."""
-        missing = [place for place in (directory, *directory.parents) if not place.exists()]
-        for place in reversed(missing):
-            place.mkdir(exist_ok=True)
-            _sync(place.parent)
-
-
-def _sync(directory: Path) -> None:
-    """Makes the names in a directory durable."""
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 class Bucket:

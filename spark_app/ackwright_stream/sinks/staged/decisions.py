@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from ackwright_stream.durable_files import make_directory, make_durable
 from ackwright_stream.errors import JobError
 from ackwright_stream.fault_points import fault_point
 from ackwright_stream.jobspec import Reason
@@ -66,14 +67,14 @@ class DecisionFiles:
         name = _hash(text)
         file = self._file(name)
         try:
-            self._directory.mkdir(parents=True, exist_ok=True)
+            make_directory(self._directory)
             unfinished = file.with_suffix(".tmp")
             with unfinished.open("w", encoding="utf-8") as stream:
                 stream.write(text)
                 stream.flush()
                 os.fsync(stream.fileno())
             unfinished.replace(file)
-            _make_names_durable(self._directory)
+            make_durable(self._directory)
         except OSError as e:
             raise JobError(Reason.BATCH_FAILED, f"a decision could not be written to {self._directory} ({e})") from e
         return name
@@ -160,11 +161,3 @@ def note_for_audit(decision: str) -> str:
 
 def _hash(text: str) -> int:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:_HASH_BYTES])
-
-
-def _make_names_durable(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
