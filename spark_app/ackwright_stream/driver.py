@@ -271,7 +271,7 @@ class Driver:
             try:
                 self._progress.ends(cluster.ends(self._progress.lanes()))
             except JobError as e:
-                self._progress.failed(e)
+                self._progress.ends_unknown(e)
             self._stop.wait(_ENDS_EVERY_S)
 
 

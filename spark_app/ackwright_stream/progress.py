@@ -66,6 +66,7 @@ class Progress:
         self._counts: Counter[str] = Counter()
         self._recent: deque[tuple[float, int]] = deque()  # when, and records written then
         self._failure: Failure | None = None
+        self._failing = False  # no batch has been delivered since
         self._last_batch_at: float | None = None
         self.event_log_error: str | None = None  # as of ProgressReport
         self.memory: MemoryUse | None = None  # of Spark's JVMs; None: not known
@@ -92,7 +93,7 @@ class Progress:
         """Sets that another driver owns the pipeline: this one has no positions, and so no lag."""
         with self._lock:
             self._state = State.STANDBY
-            self._driver, self._positions, self._ends, self._failure = 0, {}, {}, None
+            self._driver, self._positions, self._ends, self._failure, self._failing = 0, {}, {}, None, False
         self.start.interrupt()
 
     def ends(self, ends: Mapping[Lane, int]) -> None:
@@ -128,10 +129,15 @@ class Progress:
         with self._lock:
             self._counts.update(increments)
 
-    def failed(self, error: JobError) -> None:
-        """Sets the last error."""
+    def ends_unknown(self, error: JobError) -> None:
+        """Sets the last error: the source's ends could not be read. The query may deliver meanwhile."""
         with self._lock:
             self._failure = error.failure
+
+    def failed(self, error: JobError) -> None:
+        """Sets the last error, with which an attempt to deliver has failed."""
+        with self._lock:
+            self._failure, self._failing = error.failure, True
 
     def batch(self, number: int, positions: Mapping[Lane, int], records: int, seconds: float) -> None:
         """Adds a delivered batch, its new positions and its duration."""
@@ -141,7 +147,7 @@ class Progress:
             self._counts["records"] += records
             self._counts["batches"] += 1
             self._add_recent(records)
-            self._state = State.RUNNING
+            self._state, self._failing = State.RUNNING, False
         self.start.ended(StartPart.BATCH)
 
     def delivered(self, records: int) -> None:
@@ -196,6 +202,7 @@ class Progress:
                 executors_missing_s=(
                     0 if self._missing_since is None else round(time.monotonic() - self._missing_since, 1)
                 ),
+                failing=self._failing,
                 ends=_by_topic({lane: end for lane, end in self._ends.items() if lane in self._positions}),
             )
 

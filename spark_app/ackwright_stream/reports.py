@@ -234,6 +234,7 @@ class ProgressReport:
     executors: int | None = None  # that are connected to the driver, as last counted; None: not counted yet
     executors_requested: int | None = None  # with autoscaling
     executors_missing_s: float = 0  # for how long fewer than requested have been connected
+    failing: bool = False  # no batch has been delivered since the last error
 
     @property
     def starting(self) -> StartPart | None:
@@ -267,6 +268,7 @@ class ProgressReport:
                 "executors": None if executors is None else int(executors),
                 "executors_requested": None if requested is None else int(requested),
                 "executors_missing_s": float(value.get("executorsMissingS", 0)),
+                "failing": bool(value.get("failing", False)),
             }
         )
 
@@ -284,5 +286,6 @@ _ADDED = (
     "executors",
     "executors_requested",
     "executors_missing_s",
+    "failing",
 )
 _WIRE = {name: _camel(name) for name in ProgressReport.__dataclass_fields__}

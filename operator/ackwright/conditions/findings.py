@@ -106,8 +106,22 @@ def job_running(facts: Facts) -> Finding:
                 f"{driver.name} runs with a lag of {progress.lag}, but its positions do not move; it is restarted: "
                 "read its log, and check that its executors run",
             )
+        # Between two attempts at the same records the driver runs for a while. Ready would change with each attempt.
+        if progress and (failure := _unresolved(driver, progress)):
+            return failure
         return _delivers(facts.workload, progress)
     return _not_running(driver, progress)
+
+
+def _unresolved(driver: DriverPod, progress: ProgressReport) -> Finding | None:
+    """The failure of a running driver's last attempt, if records are left and no batch has been delivered since."""
+    if progress.ends and not progress.lag:
+        return None
+    if progress.failing and progress.last_error:
+        return Finding("False", progress.last_error.reason, progress.last_error.message)
+    if not progress.batches and (reason := _reported_reason(driver)):
+        return Finding("False", reason, _end_of(driver))
+    return None
 
 
 def _delivers(workload: Workload, progress: ProgressReport | None) -> Finding:
@@ -199,6 +213,14 @@ def _has_started(facts: Facts) -> bool:
     return facts.progress is not None and facts.progress.state is not State.STARTING
 
 
+def _may_halt_again(facts: Facts) -> bool:
+    """Whether the present process has yet to deliver the records at which the one before may have halted."""
+    progress = facts.progress
+    return not _has_started(facts) or (
+        progress is not None and progress.state is State.RUNNING and not progress.batches
+    )
+
+
 def _last_failure(facts: Facts) -> Failure | None:
     """The last failure that the job reported: of the running process, or of the one before it until it has started."""
     driver, progress = facts.workload.driver, facts.progress
@@ -239,7 +261,7 @@ def _stalled(facts: Facts, job: Finding, *, settled: bool) -> Finding:
         return Finding("True", facts.topics.reason, facts.topics.message)
     if consequences(job.reason).stalls == "JobRunning":
         return Finding("True", job.reason, job.message)
-    halted = driver is not None and driver.exit_code in (ExitCode.INVALID, ExitCode.HALTED) and not _has_started(facts)
+    halted = driver is not None and driver.exit_code in (ExitCode.INVALID, ExitCode.HALTED) and _may_halt_again(facts)
     if driver and halted and job.status != "True":
         return _halted(driver)
     if facts.held is not None and facts.held.state != CHECKING:

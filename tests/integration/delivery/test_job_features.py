@@ -249,12 +249,15 @@ def test_a_transient_failure_restarts_from_the_positions(
         failed = job.until(lambda p: p["restarts"] >= 1, "a restart")
         assert failed["records"] == 0
         assert failed["lastError"]["reason"] == "BatchFailed"
+        assert failed["failing"]
         if luck == "raise":
             assert "the service that the transform asks is away" in failed["lastError"]["message"]
         flag.unlink()
         feed(servers, source, 2, 100, 100)
         job.until_position(2, 200)
-        abandoned = job.progress()["abandonedRecords"]
+        now = job.progress()
+        assert not now["failing"]
+        abandoned = now["abandonedRecords"]
         job.job.drain()
         assert ends(job) == 0
     verdict = judge(read(servers, sink), 2, 200)

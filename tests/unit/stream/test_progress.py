@@ -19,7 +19,7 @@ from ackwright_stream.jobspec import Reason
 from ackwright_stream.memory_use import ExecutorUse, MemoryUse
 from ackwright_stream.positions import Lane
 from ackwright_stream.progress import Progress, serve
-from ackwright_stream.reports import ProgressReport, State
+from ackwright_stream.reports import Failure, ProgressReport, State
 from minimal_job import minimal_job
 
 JOB = minimal_job()
@@ -85,6 +85,20 @@ def test_an_error_is_reported_with_what_a_person_may_accept(address: str, progre
     now = json.loads(get(f"{address}/progress"))
     assert now["lastError"] == {"reason": "PositionsMoved", "message": "moved", "fingerprint": "0123456789ab"}
     assert ProgressReport.of_json(now) == progress.snapshot()
+
+
+def test_a_driver_fails_until_it_has_delivered_a_batch() -> None:
+    progress = Progress(JOB)
+    progress.ends_unknown(JobError(Reason.BROKERS_UNREACHABLE, "no answer"))
+    assert not progress.snapshot().failing
+    progress.failed(JobError(Reason.BATCH_FAILED, "boom"))
+    assert progress.snapshot().failing
+    progress.state(State.RUNNING)
+    assert progress.snapshot().failing
+    progress.batch(5, {}, records=1, seconds=0.1)
+    report = progress.snapshot()
+    assert not report.failing
+    assert report.last_error == Failure(Reason.BATCH_FAILED, "boom")
 
 
 def test_prometheus_text_holds_the_same(address: str) -> None:
