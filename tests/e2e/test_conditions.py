@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
 
 from e2e.pipelines import NAMESPACE, Installation, pipeline
 from lab.brokers import SECURITY
@@ -122,3 +123,19 @@ def test_unreachable_brokers_are_reported_until_they_are_back(installed: Install
         p.produce_flights(1000)
         p.wait_until_delivered()
         p.wait_for("Ready", "True", "Delivering")
+
+
+def test_a_record_that_halts_the_driver_again_and_again_keeps_the_pipeline_not_ready(installed: Installation) -> None:
+    """Between two attempts the driver runs, and its pod is ready."""
+    with pipeline(installed, "exactly-once") as p:
+        p.wait_for("Ready", "True")
+        producer = Producer({"bootstrap.servers": installed.kafka, "enable.idempotence": True})
+        producer.produce(p.source, b"not JSON")
+        assert producer.flush(60) == 0
+        first = p.wait_for("Ready", "False", "MalformedRecord")
+        wait_until(lambda: p.status()["driver"]["restarts"] >= 3, "the driver has halted three times", 400)
+        last = p.wait_for("Ready", "False", "MalformedRecord")
+        assert last["lastTransitionTime"] == first["lastTransitionTime"]
+        p.apply(source=p.document["spec"]["source"] | {"onMalformed": "skip"})
+        p.wait_for("Ready", "True", "Delivering")
+        p.wait_until_delivered()

@@ -298,7 +298,7 @@ def test_a_halt_names_what_a_person_may_accept_as_long_as_it_lasts() -> None:
 
 def test_messages_say_what_is_the_matter() -> None:
     halted = findings(facts(pod(waiting="CrashLoopBackOff", **HALTED)))
-    assert halted["Stalled"].message == f"{LOST.message} (exit code 3, 1 restart)"
+    assert halted["Stalled"].message == f"{LOST.message} (exit code 3, 1 restart; Kubernetes restarts it after a pause)"
     assert halted["GuaranteeMet"].message == LOST.message
     assert (
         "no such image"
@@ -327,7 +327,10 @@ def test_messages_say_what_is_the_matter() -> None:
         ),
         pytest.param(
             facts(pod(waiting="CrashLoopBackOff", exit_code=137, restarts=2)),
-            *("JobRunning", "the driver ended without a message; read its log (exit code 137, 2 restarts)"),
+            *(
+                "JobRunning",
+                "the driver ended without a message; read its log (exit code 137, 2 restarts;",
+            ),
             id="crashed",
         ),
         pytest.param(

@@ -59,3 +59,10 @@ def test_ready_is_true_once_a_batch_is_delivered_or_nothing_is_left(after: Facts
         "JobRunning": "True",
         "Stalled": "False",
     }
+
+
+def test_the_message_says_that_the_driver_is_restarted() -> None:
+    waiting = facts(pod(waiting="CrashLoopBackOff", **HALTED))
+    assert findings(waiting)["Ready"].message == (
+        f"{MALFORMED.message} (exit code 3, 2 restarts; Kubernetes restarts it after a pause)"
+    )

@@ -205,7 +205,8 @@ def _end_of(driver: DriverPod) -> str:
         if isinstance(error, Failure)
         else str(error or "the driver ended without a message; read its log")
     )
-    return f"{message} (exit code {driver.exit_code}, {counted(driver.restarts, 'restart')})"
+    pause = "; Kubernetes restarts it after a pause" if driver.waiting == "CrashLoopBackOff" else ""
+    return f"{message} (exit code {driver.exit_code}, {counted(driver.restarts, 'restart')}{pause})"
 
 
 def _has_started(facts: Facts) -> bool:
