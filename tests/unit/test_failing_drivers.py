@@ -30,8 +30,10 @@ def attempt(driver: dict[str, Any] | None = None, **report: Any) -> Facts:
         (attempt(HALTED), MALFORMED, "MalformedRecord"),
         # Before the ends of the source are known the lag is reported as 0.
         (attempt(HALTED, lag=0, ends={}), MALFORMED, "MalformedRecord"),
+        # The process has just ended, and the pod is still reported as ready.
+        (facts(pod(ready=True, **HALTED)), MALFORMED, "MalformedRecord"),
     ],
-    ids=["query", "process", "ends-unknown"],
+    ids=["query", "process", "ends-unknown", "no-answer"],
 )
 def test_ready_stays_false_between_two_attempts(between: Facts, failure: Failure, stalled: str) -> None:
     reported = findings(between)
@@ -49,8 +51,9 @@ def test_ready_stays_false_between_two_attempts(between: Facts, failure: Failure
         attempt(HALTED, lag=0),
         attempt(failing=True, last_error=DIVIDED, lag=0),
         attempt({"exit_code": 137, "error": "killed", "restarts": 1}),
+        facts(pod(ready=True, **HALTED), was_running=True),
     ],
-    ids=["next-batch", "next-batch-of-a-process", "nothing-left", "nothing-left-in-the-process", "killed"],
+    ids=["next-batch", "next-batch-of-a-process", "nothing-left", "nothing-left-in-the-process", "killed", "no-answer"],
 )
 def test_ready_is_true_once_a_batch_is_delivered_or_nothing_is_left(after: Facts) -> None:
     reported = findings(after)

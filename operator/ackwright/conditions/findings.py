@@ -55,6 +55,7 @@ class Facts:
     held: EditStatus | None = None  # a valid edit by which the pipeline does not run
     waits: bool = False  # for its turn, because other drivers are being replaced
     next_run: str | None = None  # when the next run of a schedule is due
+    was_running: bool = False  # JobRunning was True before this reconcile
 
 
 def findings(facts: Facts) -> Mapping[str, Finding]:
@@ -107,21 +108,23 @@ def job_running(facts: Facts) -> Finding:
                 "read its log, and check that its executors run",
             )
         # Between two attempts at the same records the driver runs for a while. Ready would change with each attempt.
-        if progress and (failure := _unresolved(driver, progress)):
+        if failure := _unresolved(facts, driver):
             return failure
         return _delivers(facts.workload, progress)
     return _not_running(driver, progress)
 
 
-def _unresolved(driver: DriverPod, progress: ProgressReport) -> Finding | None:
+def _unresolved(facts: Facts, driver: DriverPod) -> Finding | None:
     """The failure of a running driver's last attempt, if records are left and no batch has been delivered since."""
+    progress, reason = facts.progress, _reported_reason(driver)
+    ended = Finding("False", reason, _end_of(driver)) if reason else None
+    if progress is None:  # whether a batch was delivered is not known: nothing changes
+        return None if facts.was_running else ended
     if progress.ends and not progress.lag:
         return None
     if progress.failing and progress.last_error:
         return Finding("False", progress.last_error.reason, progress.last_error.message)
-    if not progress.batches and (reason := _reported_reason(driver)):
-        return Finding("False", reason, _end_of(driver))
-    return None
+    return None if progress.batches else ended
 
 
 def _delivers(workload: Workload, progress: ProgressReport | None) -> Finding:
@@ -217,8 +220,10 @@ def _has_started(facts: Facts) -> bool:
 def _may_halt_again(facts: Facts) -> bool:
     """Whether the present process has yet to deliver the records at which the one before may have halted."""
     progress = facts.progress
-    return not _has_started(facts) or (
-        progress is not None and progress.state is State.RUNNING and not progress.batches
+    return (
+        progress is None
+        or progress.state is State.STARTING
+        or (progress.state is State.RUNNING and not progress.batches)
     )
 
 

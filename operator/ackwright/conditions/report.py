@@ -80,6 +80,7 @@ def status(before: Status, observation: Observation, outcome: Outcome, now: date
         held=observation.decision.held,
         waits=outcome.waits,
         next_run=schedule.next_schedule_time if schedule else None,
+        was_running=before.condition_is("JobRunning", "True"),
     )
     aspects = findings(facts)
     return Status(
