@@ -22,6 +22,7 @@ from ackwright_stream.connection import (
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Cluster as Connection
 from ackwright_stream.jobspec import JobSpec, Reason
+from ackwright_stream.kafka_errors import CREATE_TOPIC
 from ackwright_stream.positions import Lane
 
 T = TypeVar("T")
@@ -75,7 +76,7 @@ class Brokers:
         if missing:
             raise JobError(
                 Reason.TOPIC_MISSING,
-                f"no such topic at {servers}: {', '.join(missing)}; create it, or list it under spec.topics",
+                f"no such topic at {servers}: {', '.join(missing)}; {CREATE_TOPIC}",
             )
 
     def id(self) -> str:

@@ -9,6 +9,7 @@ import re
 
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Reason
+from ackwright_stream.spark_internals.error_context import failed_sql
 
 # Spark's text can quote records, so the name of an exception counts only where Spark prints an exception, and the first
 # one wins. An exception in Python, the job's or the user's transform's: it follows the indented lines of a Python
@@ -68,6 +69,23 @@ _CAUSES = (
 _SQLSTATE = re.compile(r" SQLSTATE: \w{5}['\" ]*$")
 # Of a malformed record's error, which may have quotation marks around it, also without that class.
 _MALFORMED_END = re.compile(r"(?: SQLSTATE: \w{5})?['\" ]*$")
+# What Spark advises at the end of such an error. try_divide makes a double of an integer, and without spark.sql.ansi an
+# error becomes a null that nobody notices.
+_ADVICE = re.compile(
+    r"(?: Correct the value as per the syntax, or change its target type\.)?"
+    r"""(?: Use [`'"]try_\w+[`'"] [^`'"]*\.)?"""
+    r"""(?: If necessary set "?spark\.sql\.ansi\.enabled"? to "?false"? [^."]*\.)?$"""
+)
+_TRY_CAST = ", for example with try_cast(value AS type), which returns null"
+_EXAMPLES = {
+    "ARITHMETIC_OVERFLOW": ", for example by casting an operand to a larger type",
+    "CAST_INVALID_INPUT": _TRY_CAST,
+    "CAST_OVERFLOW": _TRY_CAST,
+    "DIVIDE_BY_ZERO": ", for example with nullif(divisor, 0)",
+    "INTERVAL_DIVIDED_BY_ZERO": ", for example with nullif(divisor, 0)",
+    "NUMERIC_VALUE_OUT_OF_RANGE.WITH_SUGGESTION": ", for example with a DECIMAL of more digits",
+    "REMAINDER_BY_ZERO": ", for example with nullif(divisor, 0)",
+}
 _WRAPPERS = ("STREAM_FAILED", "FOREACH_BATCH_USER_FUNCTION_ERROR", "TASK_WRITE_FAILED")
 
 
@@ -95,12 +113,23 @@ def cause(failure: BaseException) -> JobError:
         message = condition["message"]
         if condition["name"] == _RAISED and message.startswith(_MALFORMED):
             return JobError(Reason.MALFORMED_RECORD, _MALFORMED_END.sub("", message.removeprefix(_MALFORMED)))
-        return JobError(Reason.BATCH_FAILED, f"{_SQLSTATE.sub('', message)} ({condition['name']})")
+        return JobError(Reason.BATCH_FAILED, _of_condition(condition["name"], _SQLSTATE.sub("", message), failure))
     for sign, reason, remedy in _KAFKA:
         match = sign.search(text)
         if match:  # from the exception's name: the text in front of it is about Spark's tasks, and long
             return JobError(reason, f"{match['text'].removeprefix(_PACKAGE).strip()[:300]}{remedy}")
     return JobError(Reason.BATCH_FAILED, (_first_line(text) or repr(failure))[:500])
+
+
+def _of_condition(name: str, message: str, failure: BaseException) -> str:
+    """What a condition of Spark's says; of a value that the transform cannot compute, with the SQL and the remedy."""
+    without_advice = _ADVICE.sub("", message)
+    if name not in _EXAMPLES and "spark.sql.ansi.enabled" not in message[len(without_advice) :]:
+        return f"{message} ({name})"
+    sql = failed_sql(failure)
+    place = f" in {sql}" if sql else ""
+    remedy = f"correct spec.transform for such records{_EXAMPLES.get(name, '')}"
+    return f"{without_advice.removesuffix('.')} ({name}){place}; {remedy}"
 
 
 def _first_line(text: str) -> str:

@@ -50,6 +50,8 @@ UNAUTHENTICATED = _CERTIFICATE | {
     KafkaError.ILLEGAL_SASL_STATE,
 }
 MISSING = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION})
+# The job does not know whether spec.topics lists the topic, or whether a recreated one loses records.
+CREATE_TOPIC = "create the topic, or restore it if it was deleted"
 
 _MEANINGS = (
     Meaning(
@@ -75,7 +77,7 @@ _MEANINGS = (
         Reason.BROKERS_UNREACHABLE,
         "check the address (bootstrapServers), the network, and that the brokers are up",
     ),
-    Meaning(MISSING, Reason.TOPIC_MISSING, "create the topic, or list it under spec.topics"),
+    Meaning(MISSING, Reason.TOPIC_MISSING, CREATE_TOPIC),
 )
 
 

@@ -90,7 +90,8 @@ REASONS: Mapping[Reason, Consequences] = {
     ),
     Reason.MALFORMED_RECORD: Consequences(
         ExitCode.HALTED,
-        "fix the producer of the record, or set source.onMalformed: deadLetter or skip",
+        "fix the producer of the record, or set source.onMalformed: deadLetter with the deadLetter of the sink, or "
+        "skip",
         permanent=True,
         blames_batch=True,
     ),

@@ -24,6 +24,8 @@ HEADERS = "array<struct<key:string,value:binary>>"  # the type of a record's hea
 
 # Passes on dead letters, the column that dead_letters.text_of() returns; returns whether there is one.
 Keep = Callable[[Column], Column]
+# Where a kind of sink writes malformed records: the field below its deadLetter.
+_DEAD_LETTERS = {"delta": "topic", "files": "topic", "iceberg": "topic", "kafka": "topic", "postgres": "table"}
 
 _FETCH = "max.partition.fetch.bytes"
 _SHARE = 8  # of the memory of a process: the fetches of all its lanes have one part, if each lane holds one
@@ -133,6 +135,7 @@ def parse(
     *,
     registry: SchemaRegistry | None = None,
     keep: Keep | None = None,
+    sink: str = "",
 ) -> DataFrame:
     """The view `source`, from the columns of Spark's Kafka source; without a column `headers` they are null.
 
@@ -143,10 +146,11 @@ def parse(
     (skip_malformed), or is left out and passed to `keep` as a dead letter. In each case the counts `records` and
     `malformed` are observed under the name `metrics`. For a stream they are in the progress of each batch
     (StreamingQueryProgress.observedMetrics), not in foreachBatch's frame, which does not contain the counting node.
+    sink: the kind of the job's sink, whose field for dead letters the message names; empty: none.
     Raises JobError(INVALID_SPEC) for a schema that Spark cannot read.
     """
     parsed = format_of(source.format).parse(with_metadata(raw), source, registry)
-    return parsed.view(checked(parsed, source, metrics, keep))
+    return parsed.view(checked(parsed, source, metrics, keep, sink))
 
 
 def with_metadata(raw: DataFrame) -> DataFrame:
@@ -162,8 +166,20 @@ def malformed(parsed: Parsed) -> DataFrame:
     return parsed.rows.filter(none if parsed.malformed is None else parsed.malformed).select(f"{METADATA}.*")
 
 
-def checked(parsed: Parsed, source: Source, metrics: str, keep: Keep | None = None) -> DataFrame:
-    """The parsed rows, whose malformed ones are counted, and then left out or failed at.
+def malformed_remedy(sink: str) -> str:
+    """What to do about a malformed record. sink: as parse() takes it."""
+    place = _DEAD_LETTERS.get(sink)
+    if place is None:
+        return "correct its producer, or set source.onMalformed: skip"
+    created = "" if place == "table" else " (it must exist or be listed under spec.topics)"
+    return (
+        f"correct its producer, or set source.onMalformed: deadLetter and sink.{sink}.deadLetter.{place}{created}, "
+        "or source.onMalformed: skip"
+    )
+
+
+def checked(parsed: Parsed, source: Source, metrics: str, keep: Keep | None = None, sink: str = "") -> DataFrame:
+    """The parsed rows, whose malformed ones are counted, and then left out or failed at. sink: as parse() takes it.
 
     Spark pushes no filter of the transform through the counting node. So it counts and checks every record that was
     read, also one that the transform would drop. A malformed record fails while it is counted. In a filter it need not:
@@ -189,7 +205,7 @@ def checked(parsed: Parsed, source: Source, metrics: str, keep: Keep | None = No
         F.col(f"{METADATA}.offset").cast("string"),
         F.lit(" "),
         _reason(parsed),
-        F.lit("; correct its producer, or set source.onMalformed: deadLetter or skip. It begins: "),
+        F.lit(f"; {malformed_remedy(sink)}. It begins: "),
         F.coalesce(F.regexp_replace(shown, r"[\r\n]+", " "), F.lit("(null)")),
     )
     refused = F.when(malformed, F.raise_error(message).cast("boolean")).otherwise(F.lit(False))

@@ -84,7 +84,7 @@ def apply_transform(spark: SparkSession, raw: DataFrame, job: JobSpec, keep: sou
     The sink decides what its columns mean. Raises JobError: INVALID_SPEC (the schema), INVALID_TRANSFORM,
     NOT_STATELESS.
     """
-    records = source.parse(raw, job.source, registry=job.schema_registry, keep=keep)
+    records = source.parse(raw, job.source, registry=job.schema_registry, keep=keep, sink=job.sink.kind)
     return run_transform(spark, records, job.transform, job.state)
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import assert_never
 
 from ackwright.api.resource import DeliveryPipeline
-from ackwright.api.violations import Problem
+from ackwright.api.violations import Problem, path_of
 from ackwright.errors import Violation
 from ackwright.planning.schema_ddl import METADATA, Schema, TextProblem, read
 from ackwright.sinks.base import OutputColumn
@@ -22,6 +22,7 @@ from ackwright_stream.reasons import Reason
 
 _SQL = "spec.transform.sql"
 _SCHEMA = "spec.source.schema"
+_ANSI = "spark.sql.ansi.enabled"
 _INSTALL = "install ackwright with the extra operator: pip install 'ackwright[operator]'"
 
 
@@ -51,7 +52,8 @@ def judge(pipeline: DeliveryPipeline) -> Findings:
     """What is certain of a pipeline whose fields are valid."""
     texts = of_texts(pipeline)
     errors, warnings = _topics(pipeline, texts.routes)
-    return Findings((*texts.errors, *texts.output_errors, *errors), (*texts.warnings, *warnings))
+    warnings = (*texts.warnings, *warnings, *_conf(pipeline))
+    return Findings((*texts.errors, *texts.output_errors, *errors), warnings)
 
 
 def of_texts(pipeline: DeliveryPipeline) -> TextFindings:
@@ -136,6 +138,19 @@ def _transform(pipeline: DeliveryPipeline, schema: Schema) -> TextFindings:
 def _violation(problem: TextProblem) -> Violation:
     without_value = Problem.without_value(_SQL, problem.problem, problem.remedy)
     return replace(without_value, offset=problem.offset, reason=problem.reason)
+
+
+# ------------------------------------------------ Spark's settings
+
+
+def _conf(pipeline: DeliveryPipeline) -> tuple[Violation, ...]:
+    """Warnings for settings that are allowed, and hide errors of the transform."""
+    value = pipeline.spec.spark.conf.get(_ANSI)
+    if value is None or value.strip().lower() != "false":
+        return ()
+    hides = "an overflow, a bad cast or a division by zero writes a null instead of failing"
+    remedy = "remove it, and use try_cast or nullif where a null is right"
+    return (Problem(path_of(("spec", "spark", "conf", _ANSI)), value, hides, remedy),)
 
 
 # ------------------------------------------------ declared topics that are not used

@@ -8,7 +8,7 @@ reconcile. Nothing is remembered but the throttle, which the status records.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from ackwright.planning.comparison import ObservedTopic, same
@@ -38,13 +38,15 @@ def combined_work(targets: Iterable[TopicPlan], observed: Mapping[str, ObservedT
 
     A problem of one topic that blocks does so for the steps of all, so that a spec is never applied in part.
     """
-    targets = tuple(targets)
+    targets = tuple(at_least(t, observed[t.name]) if t.internal and t.name in observed else t for t in targets)
     own = [t.name for t in targets]
     create = tuple(t for t in targets if t.name not in observed)
-    unplaceable = tuple(_too_few_brokers(t, brokers) for t in create if t.replication_factor > len(brokers.racks))
-    parts = [TopicWork((CreateTopics(create),) if create else (), problems=unplaceable)]
+    parts = [TopicWork((CreateTopics(create),) if create else ())]
     parts += [topic_work(t, observed[t.name], brokers, own) for t in targets if t.name in observed]
-    problems = tuple(p for part in parts for p in part.problems)
+    # One cause, which is reported once for all topics.
+    short = [t for t in targets if _lacks_brokers(t, observed.get(t.name), brokers)]
+    others = (p for part in parts for p in part.problems if p.reason is not Reason.BROKERS_TOO_FEW)
+    problems = (*_too_few_brokers(short, brokers), *others)
     if any(p.blocks for p in problems):
         return TopicWork(problems=problems)
     # The operator may have throttled a topic that it no longer manages.
@@ -112,7 +114,11 @@ def at_least(target: TopicPlan, actual: ObservedTopic) -> TopicPlan:
     )
     factor = max(target.replication_factor, *(len(p.replicas) for p in actual.layout))
     return replace(
-        target, partitions=max(target.partitions, actual.partitions), replication_factor=factor, config=config
+        target,
+        partitions=max(target.partitions, actual.partitions),
+        replication_factor=factor,
+        config=config,
+        broker_failures=target.broker_failures if factor == target.replication_factor else None,
     )
 
 
@@ -265,8 +271,8 @@ def _problems(target: TopicPlan, actual: ObservedTopic, brokers: Brokers) -> tup
                 blocks=False,
             )
         )
-    if actual.replication_factor < target.replication_factor and target.replication_factor > len(brokers.racks):
-        problems.append(_too_few_brokers(target, brokers))
+    if _lacks_brokers(target, actual, brokers):
+        problems.extend(_too_few_brokers([target], brokers))
     unknown = [s.name for s in target.config if s.name not in actual.config]
     if unknown:
         problems.append(
@@ -279,14 +285,35 @@ def _problems(target: TopicPlan, actual: ObservedTopic, brokers: Brokers) -> tup
     return tuple(problems)
 
 
-def _too_few_brokers(target: TopicPlan, brokers: Brokers) -> TopicProblem:
-    factor = target.replication_factor
-    return TopicProblem(
-        Reason.BROKERS_TOO_FEW,
-        f"topic {target.name} needs {counted(factor, 'broker')} for {counted(factor, 'replica')}, but only "
-        f"{len(brokers.racks)} {'is' if len(brokers.racks) == 1 else 'are'} up",
-        "add brokers, bring the missing ones back, or lower tolerate.brokerFailures",
+def _lacks_brokers(target: TopicPlan, actual: ObservedTopic | None, brokers: Brokers) -> bool:
+    """Whether the topic, which may not exist yet, is to get more replicas than there are brokers."""
+    present = 0 if actual is None else actual.replication_factor
+    return target.replication_factor > max(present, len(brokers.racks))
+
+
+def _too_few_brokers(topics: Sequence[TopicPlan], brokers: Brokers) -> tuple[TopicProblem, ...]:
+    """One problem for the topics with the same number of replicas."""
+    groups: dict[tuple[int, int | None], list[str]] = {}
+    for t in topics:
+        groups.setdefault((t.replication_factor, t.broker_failures), []).append(t.name)
+    up = len(brokers.racks)
+    return tuple(
+        TopicProblem(
+            Reason.BROKERS_TOO_FEW,
+            f"{named('topic', names)} {'needs' if len(names) == 1 else 'need'} {counted(factor, 'broker')} for "
+            f"{counted(factor, 'replica')}{'' if len(names) == 1 else ' each'}, but only {up} "
+            f"{'is' if up == 1 else 'are'} up",
+            f"add brokers, bring the missing ones back, or lower {_fewer_replicas(failures, up)}",
+        )
+        for (factor, failures), names in groups.items()
     )
+
+
+def _fewer_replicas(failures: int | None, up: int) -> str:
+    """What to lower. failures: as TopicPlan.broker_failures."""
+    if failures is None:
+        return "tolerate.brokerFailures, replicationFactor or min.insync.replicas"
+    return f"tolerate.brokerFailures from {failures} to {max(0, up - 1) // 2}"
 
 
 def _before(partition: Partition, move: Reassignment) -> Partition:

@@ -38,6 +38,8 @@ class TopicPlan:
     drift_policy: str = "repair"  # or alert, pause
     internal: bool = False  # a topic of the operator's own, which pipelines share
     feeds_state: bool = False  # a source of a stateful pipeline
+    # From which alone the replication factor follows, 2f + 1; None: the topic declares replicas.
+    broker_failures: int | None = None
 
 
 def min_insync(topic: Topic, f: int) -> int | None:
@@ -113,4 +115,5 @@ def _plan(topic: Topic, f: int, *, internal: str = "", keyed: bool = False) -> T
         deletion_policy=topic.deletion_policy,
         drift_policy=topic.drift_policy,
         internal=bool(internal),
+        broker_failures=f if topic.replication_factor is None and MIN_INSYNC not in topic.config else None,
     )

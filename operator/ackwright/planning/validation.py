@@ -139,7 +139,10 @@ def _dead_letters(sinks: type[SinkSpec]) -> Iterator[Validation[DeliveryPipeline
             yield Broken("spec.source.onMalformed", source.on_malformed, f": the format is {source.format}")
 
     def remedy(possible: Sequence[str]) -> str:
-        return f"declare {' or '.join(f'sink.{name}.deadLetter' for name in possible)}, or use skip"
+        places = {name: sinks.kinds()[name].DEAD_LETTERS_IN for name in possible}
+        fields = " or ".join(f"sink.{name}.deadLetter.{place}" for name, place in places.items())
+        created = " (a topic must exist or be listed under spec.topics)" if "topic" in places.values() else ""
+        return f"declare {fields}{created}, or use skip"
 
     # A sink without dead letters may be declared: then the field that the remedy names does not exist there.
     yield Validation(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, Self, TypeVar
+from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
 
 from ackwright.api.checks import Validation
 from ackwright.api.fields import Model
@@ -150,6 +150,8 @@ class Sink(Model, ABC):
     OPTIONS_TITLE: ClassVar[str] = ""  # only for a sink with SinkSettings.options
     # Whether rows and positions are in a Kafka cluster, and not in a store of the sink's own.
     IN_KAFKA: ClassVar[bool] = False
+    # The field of deadLetter that names where malformed records go.
+    DEAD_LETTERS_IN: ClassVar[Literal["topic", "table"]] = "topic"
     KEYED_DEAD_LETTERS: ClassVar[bool] = False  # as DeadLetters.keyed
     # Whether stateful pipelines can have it: its transactions take decisions.
     TAKES_DECISIONS: ClassVar[bool] = False

@@ -100,6 +100,8 @@ class PostgresDeadLetter(Model):
 class PostgresSink(Sink):
     """spec.sink.postgres."""
 
+    DEAD_LETTERS_IN = "table"
+
     TAKES_DECISIONS = True
 
     host: Annotated[Host, About("The server; the name in its certificate.")]

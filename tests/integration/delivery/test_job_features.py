@@ -189,7 +189,7 @@ def test_a_malformed_record_halts(kafka: EmbeddedKafka, tmp_path: Path, name: st
         assert ends(job) == 3
         failure = str(job.job.failure())
     assert failure.startswith(f"MalformedRecord: {source}-0@0 is not ")
-    assert "source.onMalformed: deadLetter or skip" in failure
+    assert "source.onMalformed: deadLetter and sink.kafka.deadLetter.topic" in failure
     assert positions_of(servers, spec.group, source, 1) == {0: 0}
     assert read(servers, sink, isolation="read_uncommitted") == []
 

@@ -61,6 +61,21 @@ def test_the_file_is_right(tmp_path: Path) -> None:
     assert judged(tmp_path) == ()
 
 
+def test_nulls_instead_of_errors_are_a_warning(tmp_path: Path) -> None:
+    guarantee = "  guarantee: exactly-once\n"
+
+    def warnings(value: str) -> tuple[Violation, ...]:
+        return judged(tmp_path, (guarantee, f'{guarantee}  spark: {{conf: {{spark.sql.ansi.enabled: "{value}"}}}}\n'))
+
+    (warning,) = warnings("False")
+    assert str(warning) == (
+        "spec.spark.conf['spark.sql.ansi.enabled'] = 'False': an overflow, a bad cast or a division by zero writes a "
+        "null instead of failing; remove it, and use try_cast or nullif where a null is right"
+    )
+    assert places((warning,)) == ["6:18"]
+    assert warnings("true") == ()
+
+
 @pytest.mark.parametrize(
     ("edit", "place", "words"),
     [

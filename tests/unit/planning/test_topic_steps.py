@@ -261,13 +261,13 @@ def test_all_problems_are_reported_at_once_each_with_cause_and_remedy() -> None:
     state.die(4)
     todo_ = todo(state, topic_plan(partitions=2, factor=4, config=(Setting("retention.msec", "1", "why"),)))
     assert [str(p) for p in todo_.problems] == [
+        "topic t needs 4 brokers for 4 replicas, but only 3 are up; add brokers, bring the missing ones back, or lower "
+        "tolerate.brokerFailures, replicationFactor or min.insync.replicas",
         "topic t has 3 partitions, the spec declares 2, and Kafka cannot remove partitions; "
         "declare partitions: 3, or recreate the topic",
-        "topic t needs 4 brokers for 4 replicas, but only 3 are up; add brokers, bring the missing ones back, or lower "
-        "tolerate.brokerFailures",
         "topic t: the brokers do not know the setting retention.msec; correct or remove it under spec.topics[].config",
     ]
-    assert [p.reason for p in todo_.problems] == ["TopicsUnfit", "BrokersTooFew", "TopicsUnfit"]
+    assert [p.reason for p in todo_.problems] == ["BrokersTooFew", "TopicsUnfit", "TopicsUnfit"]
     assert todo_ == TopicWork(problems=todo_.problems)
     assert not todo_.idle
 
@@ -281,6 +281,27 @@ def test_of_several_problems_the_most_severe_reason_is_reported() -> None:
     assert TopicWork(problems=(few, few)).reason == "BrokersTooFew"
     assert TopicWork(problems=(few, unfit)).reason == "TopicsUnfit"
     assert TopicWork(problems=(few, unfit, denied)).reason == "AuthorizationFailed"
+
+
+def test_too_few_brokers_for_several_topics_are_one_problem_with_the_value_that_they_allow() -> None:
+    state = world((1, 2), (2, 3), (3, 1))
+    derived = [topic_plan(name, partitions=3, factor=5, broker_failures=2) for name in ("t", "new", "newer")]
+    assert [str(p) for p in todo(state, *derived, topic_plan("declared", factor=4)).problems] == [
+        "topics t, new, newer need 5 brokers for 5 replicas each, but only 3 are up; add brokers, bring the missing "
+        "ones back, or lower tolerate.brokerFailures from 2 to 1",
+        "topic declared needs 4 brokers for 4 replicas, but only 3 are up; add brokers, bring the missing ones back, "
+        "or lower tolerate.brokerFailures, replicationFactor or min.insync.replicas",
+    ]
+    (two,) = todo(world((1, 2), (2, 1), brokers=2), topic_plan("new", factor=3, broker_failures=1)).problems
+    assert two.remedy.endswith("lower tolerate.brokerFailures from 1 to 0")
+
+
+def test_an_own_topic_that_has_more_replicas_than_planned_is_reported_as_well() -> None:
+    state = world((1, 2, 3, 4), (1, 2, 3), brokers=4)
+    state.die(4)
+    (problem,) = todo(state, topic_plan(partitions=2, factor=3, internal=True, broker_failures=1)).problems
+    assert str(problem).startswith("topic t needs 4 brokers for 4 replicas, but only 3 are up; ")
+    assert problem.remedy.endswith("tolerate.brokerFailures, replicationFactor or min.insync.replicas")
 
 
 def test_a_problem_of_one_topic_blocks_the_steps_of_all() -> None:

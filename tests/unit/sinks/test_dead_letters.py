@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
@@ -22,7 +22,10 @@ from ackwright.planning.summary import summary
 from ackwright.planning.topics import MIN_INSYNC
 from ackwright.planning.validation import check
 from ackwright.render.jobspec import jobspec
+from ackwright.sinks.base import Sink
+from ackwright.sinks.registry import SinkSpec
 from ackwright_stream.jobspec import DeadLetterTopic, KafkaSink, PostgresSink, from_json, to_json
+from ackwright_stream.source import malformed_remedy
 
 TOPIC = {"topic": "bad"}
 JSON = {"topics": ["in"], "format": "json", "schema": "id INT", "onMalformed": "deadLetter"}
@@ -97,11 +100,38 @@ def test_refused(source: dict[str, Any], sink: dict[str, Any], field: str, probl
     assert [(f, problem in text) for f, text in problems(described)] == [(field, True)]
 
 
-def test_the_remedy_names_the_sink_that_is_declared() -> None:
-    pipeline, _ = examine(document({}, postgres=POSTGRES))
+@pytest.mark.parametrize(
+    ("sink", "field"),
+    [
+        ({"postgres": POSTGRES}, "sink.postgres.deadLetter.table"),
+        (
+            {"kafka": {"topic": "out"}},
+            "sink.kafka.deadLetter.topic (a topic must exist or be listed under spec.topics)",
+        ),
+        (
+            {"delta": {"path": "/x"}},
+            "sink.delta.deadLetter.topic (a topic must exist or be listed under spec.topics)",
+        ),
+    ],
+)
+def test_the_remedy_names_the_field_of_the_sink_that_is_declared(sink: dict[str, Any], field: str) -> None:
+    pipeline, _ = examine(document({}, **sink))
     assert pipeline is not None
     (violation,) = check(pipeline)
-    assert violation.remedy == "declare sink.postgres.deadLetter, or use skip"
+    assert violation.remedy == f"declare {field}, or use skip"
+
+
+@pytest.mark.parametrize(("kind", "sink"), SinkSpec.kinds().items())
+def test_the_job_names_the_same_field_as_the_spec(kind: str, sink: type[Sink]) -> None:
+    field = sink.model_fields["dead_letter"].annotation
+    model = next(m for m in get_args(field) if m is not type(None))
+    assert sink.DEAD_LETTERS_IN in model.model_fields
+    assert f"deadLetter and sink.{kind}.deadLetter.{sink.DEAD_LETTERS_IN}" in malformed_remedy(kind)
+    assert ("spec.topics" in malformed_remedy(kind)) == (sink.DEAD_LETTERS_IN == "topic")
+
+
+def test_a_sink_without_dead_letters_leaves_the_producer_and_skip() -> None:
+    assert malformed_remedy("mine") == "correct its producer, or set source.onMalformed: skip"
 
 
 @pytest.mark.parametrize("name", OUTSIDE)

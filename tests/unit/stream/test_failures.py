@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import pickle
+from typing import Any
 
 import pytest
+from py4j.protocol import Py4JNetworkError
+from pyspark.errors import PySparkException, QueryContextType
 
 from ackwright_stream.errors import JobError
 from ackwright_stream.failures import cause
 from ackwright_stream.jobspec import ExitCode, Reason
 from ackwright_stream.reports import LostTopic
 
+ANSI_OFF = 'If necessary set "spark.sql.ansi.enabled" to "false" to bypass this error.'
+NULLIF = "correct spec.transform for such records, for example with nullif(divisor, 0)"
+TRY_CAST = "correct spec.transform for such records, for example with try_cast(value AS type), which returns null"
 RAISED = """
   An exception was thrown from the Python worker. Please see the stack trace below.
 Traceback (most recent call last):
@@ -46,13 +52,85 @@ def test_a_known_cause_is_passed_on_unchanged() -> None:
         ),
         ("[USER_RAISED_EXCEPTION] MalformedRecord: begins: x'", "begins: x"),
         ("[USER_RAISED_EXCEPTION] MalformedRecord: begins: 'x' SQLSTATE: P0001", "begins: 'x'"),
-        ("[DIVIDE_BY_ZERO] Division by zero. SQLSTATE: 22012", "Division by zero. (DIVIDE_BY_ZERO)"),
-        ("[DIVIDE_BY_ZERO] Division by zero. SQLSTATE: 22012'", "Division by zero. (DIVIDE_BY_ZERO)"),
+        ("[NO_TABLE] There is no table. SQLSTATE: 42P01", "There is no table. (NO_TABLE)"),
+        ("[NO_TABLE] There is no table. SQLSTATE: 42P01'", "There is no table. (NO_TABLE)"),
         ("[NO_COLUMN] There is no column 'a'", "There is no column 'a' (NO_COLUMN)"),
     ],
 )
 def test_the_message_ends_without_sparks_class_of_the_error(text: str, message: str) -> None:
     assert cause(Exception(f"{STREAM}{text}")).message == message
+
+
+class Context:
+    """As pyspark's context of an error in SQL."""
+
+    def __init__(self, kind: QueryContextType, fragment: str) -> None:
+        self.contextType = lambda: kind
+        self.fragment = lambda: fragment
+
+
+class InSql(PySparkException):  # type: ignore[misc]
+    """As pyspark's exceptions, without the JVM that has their context and their cause."""
+
+    def __init__(self, text: str, *contexts: Context, cause: BaseException | None = None) -> None:
+        super().__init__(text)
+        self._cause, self._contexts = cause, contexts
+
+    def getQueryContext(self) -> list[Any]:
+        return list(self._contexts)
+
+
+DIVISION = (
+    "[DIVIDE_BY_ZERO] Division by zero. Use `try_divide` to tolerate divisor being 0 and return NULL instead. "
+    f"{ANSI_OFF}"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (f"{DIVISION} SQLSTATE: 22012\n== SQL (line 1", f"Division by zero (DIVIDE_BY_ZERO); {NULLIF}"),
+        ("[DIVIDE_BY_ZERO] Division by zero. SQLSTATE: 22012'", f"Division by zero (DIVIDE_BY_ZERO); {NULLIF}"),
+        (
+            '[CAST_INVALID_INPUT] The value \'Use `try_cast` to x.\' of the type "STRING" cannot be cast to "INT" '
+            "because it is malformed. Correct the value as per the syntax, or change its target type. "
+            "Use `try_cast` to tolerate malformed input and return NULL instead. SQLSTATE: 22018",
+            'The value \'Use `try_cast` to x.\' of the type "STRING" cannot be cast to "INT" because it is malformed '
+            f"(CAST_INVALID_INPUT); {TRY_CAST}",
+        ),
+        (
+            f"[ARITHMETIC_OVERFLOW] integer overflow. Use 'try_add' to tolerate overflow and return NULL instead. "
+            f"{ANSI_OFF} SQLSTATE: 22003",
+            "integer overflow (ARITHMETIC_OVERFLOW); correct spec.transform for such records, for example by casting "
+            "an operand to a larger type",
+        ),
+        (
+            f"[NEW_CONDITION] No such day. {ANSI_OFF} SQLSTATE: 22023",
+            "No such day (NEW_CONDITION); correct spec.transform for such records",
+        ),
+        (
+            "[INVALID_URL] The url is invalid: x. Use `try_parse_url` to tolerate invalid URL and return NULL instead.",
+            "The url is invalid: x. Use `try_parse_url` to tolerate invalid URL and return NULL instead. (INVALID_URL)",
+        ),
+    ],
+)
+def test_a_value_that_cannot_be_computed_gets_our_remedy_instead_of_sparks(text: str, message: str) -> None:
+    assert cause(Exception(f"{STREAM}{text}")).message == message
+
+
+def test_the_sql_that_failed_is_named_also_from_the_error_of_a_task() -> None:
+    task = InSql(DIVISION, Context(QueryContextType.DataFrame, "divide"), Context(QueryContextType.SQL, "a\n  DIV b"))
+    expected = f"Division by zero (DIVIDE_BY_ZERO) in a DIV b; {NULLIF}"
+    assert cause(task).message == expected
+    assert cause(InSql(f"Job aborted due to stage failure: {DIVISION}", cause=task)).message == expected
+
+
+def test_an_error_whose_context_went_with_the_jvm_is_reported_without_it() -> None:
+    class Ended(InSql):
+        def getQueryContext(self) -> list[Any]:
+            raise Py4JNetworkError("the JVM has ended")
+
+    assert cause(Ended(DIVISION)).message == f"Division by zero (DIVIDE_BY_ZERO); {NULLIF}"
 
 
 @pytest.mark.parametrize(

@@ -44,6 +44,12 @@ def test_job_and_operator_have_the_same_reason_and_remedy(client: Kafka, code: i
     assert jobs.message == f"{jobs.cause}; {known.remedy}"
 
 
+@pytest.mark.parametrize("code", sorted(kafka_errors.MISSING))
+def test_the_job_does_not_say_that_a_declared_topic_is_to_be_declared(client: Kafka, code: int) -> None:
+    """It does not know spec.topics; the condition Ready says what to do about a topic that was deleted."""
+    assert both(client, code)[1].message.endswith("; create the topic, or restore it if it was deleted")
+
+
 def test_a_missing_permission_names_the_principal_that_needs_it(client: Kafka) -> None:
     operators, jobs = both(client, KafkaError.TOPIC_AUTHORIZATION_FAILED)
     assert operators.reason is jobs.reason is Reason.AUTHORIZATION_FAILED

@@ -11,6 +11,7 @@ from typing import Any
 
 import pyspark
 import pytest
+from pyspark.errors import PySparkException, QueryContext
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
@@ -33,6 +34,8 @@ _PUBLISHED = (
     SparkSession.Builder,
     DataStreamWriter,
     StreamingQuery,
+    PySparkException,
+    QueryContext,
 )  # PySpark's classes
 CHECKED = ("operator", "spark_app", "bench", "tools", "examples", "docs")
 
