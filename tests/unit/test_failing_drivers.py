@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ackwright.conditions.findings import Facts, findings
+from ackwright.conditions.findings import Facts, Finding, findings
 from ackwright_stream.jobspec import ExitCode, Reason
 from ackwright_stream.reports import Failure, State
 from unit.condition_facts import facts, pod, progress
@@ -15,6 +15,7 @@ ENDS = {"in": {"0": 9}}
 DIVIDED = Failure(Reason.BATCH_FAILED, "Division by zero")
 MALFORMED = Failure(Reason.MALFORMED_RECORD, "in-0@6 is not a JSON object")
 HALTED = {"exit_code": ExitCode.HALTED, "error": MALFORMED, "restarts": 2}
+REPORTED = Finding("False", MALFORMED.reason, MALFORMED.message)
 
 
 def attempt(driver: dict[str, Any] | None = None, **report: Any) -> Facts:
@@ -30,10 +31,11 @@ def attempt(driver: dict[str, Any] | None = None, **report: Any) -> Facts:
         (attempt(HALTED), MALFORMED, "MalformedRecord"),
         # Before the ends of the source are known the lag is reported as 0.
         (attempt(HALTED, lag=0, ends={}), MALFORMED, "MalformedRecord"),
-        # The process has just ended, and the pod is still reported as ready.
-        (facts(pod(ready=True, **HALTED)), MALFORMED, "MalformedRecord"),
+        # The process has just ended, and the kubelet has not reported its end, or its successor does not answer yet.
+        (facts(pod(ready=True), job_failure=REPORTED), MALFORMED, "Progressing"),
+        (facts(pod(ready=True, **HALTED), job_failure=REPORTED), MALFORMED, "MalformedRecord"),
     ],
-    ids=["query", "process", "ends-unknown", "no-answer"],
+    ids=["query", "process", "ends-unknown", "end-unknown", "no-answer"],
 )
 def test_ready_stays_false_between_two_attempts(between: Facts, failure: Failure, stalled: str) -> None:
     reported = findings(between)
@@ -51,7 +53,7 @@ def test_ready_stays_false_between_two_attempts(between: Facts, failure: Failure
         attempt(HALTED, lag=0),
         attempt(failing=True, last_error=DIVIDED, lag=0),
         attempt({"exit_code": 137, "error": "killed", "restarts": 1}),
-        facts(pod(ready=True, **HALTED), was_running=True),
+        facts(pod(ready=True, **HALTED)),
     ],
     ids=["next-batch", "next-batch-of-a-process", "nothing-left", "nothing-left-in-the-process", "killed", "no-answer"],
 )

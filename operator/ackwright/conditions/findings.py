@@ -55,7 +55,7 @@ class Facts:
     held: EditStatus | None = None  # a valid edit by which the pipeline does not run
     waits: bool = False  # for its turn, because other drivers are being replaced
     next_run: str | None = None  # when the next run of a schedule is due
-    was_running: bool = False  # JobRunning was True before this reconcile
+    job_failure: Finding | None = None  # the job's failure that JobRunning reported before this reconcile
 
 
 def findings(facts: Facts) -> Mapping[str, Finding]:
@@ -116,15 +116,16 @@ def job_running(facts: Facts) -> Finding:
 
 def _unresolved(facts: Facts, driver: DriverPod) -> Finding | None:
     """The failure of a running driver's last attempt, if records are left and no batch has been delivered since."""
-    progress, reason = facts.progress, _reported_reason(driver)
-    ended = Finding("False", reason, _end_of(driver)) if reason else None
+    progress = facts.progress
     if progress is None:  # whether a batch was delivered is not known: nothing changes
-        return None if facts.was_running else ended
+        return facts.job_failure
     if progress.ends and not progress.lag:
         return None
     if progress.failing and progress.last_error:
         return Finding("False", progress.last_error.reason, progress.last_error.message)
-    return None if progress.batches else ended
+    if not progress.batches and (reason := _reported_reason(driver)):
+        return Finding("False", reason, _end_of(driver))
+    return None
 
 
 def _delivers(workload: Workload, progress: ProgressReport | None) -> Finding:

@@ -30,7 +30,7 @@ from ackwright.planning.observation import Observation
 from ackwright.planning.observed import DriverPod, Workload
 from ackwright.planning.scheduled_runs import schedule_status
 from ackwright.planning.steps import Step
-from ackwright.reasons import ConditionReason
+from ackwright.reasons import ConditionReason, reason_of
 from ackwright_stream.jobspec import Reason
 from ackwright_stream.reports import ProgressReport
 
@@ -80,7 +80,7 @@ def status(before: Status, observation: Observation, outcome: Outcome, now: date
         held=observation.decision.held,
         waits=outcome.waits,
         next_run=schedule.next_schedule_time if schedule else None,
-        was_running=before.condition_is("JobRunning", "True"),
+        job_failure=_job_failure(before),
     )
     aspects = findings(facts)
     return Status(
@@ -102,6 +102,13 @@ def status(before: Status, observation: Observation, outcome: Outcome, now: date
         driver=_driver(driver, observation.progress, before.driver) if driver else None,
         delivery=figures(before.delivery, observation.progress, now),
     )
+
+
+def _job_failure(before: Status) -> Finding | None:
+    """The failure of the job that JobRunning reports; None for any other reason."""
+    job = before.condition("JobRunning")
+    reason = reason_of(job.reason) if job and job.status == "False" else None
+    return Finding("False", reason, job.message) if job and isinstance(reason, Reason) else None
 
 
 def _specs(observation: Observation, outcome: Outcome, job: Finding) -> dict[str, Accepted | None]:
