@@ -116,4 +116,4 @@ def refused(message: str) -> AckwrightError:
 
 def _ready(resource: Mapping[str, Any]) -> str:
     ready = parse_status(resource.get("status")).condition("Ready")
-    return ready.reason if ready else "the operator has not reconciled it yet"
+    return ready.reason if ready else "waiting for the operator"

@@ -97,7 +97,7 @@ def _switch(
         if ready and (ready["reason"] == reason if reason else ready["status"] == "True"):
             click.echo(f"{name}: {ready['reason']}")
             return ExitCode.OK
-        state = f"{ready['reason']}: {ready['message']}" if ready else "the operator has not reconciled it yet"
+        state = f"{ready['reason']}: {ready['message']}" if ready else "waiting for the operator"
         if state != shown:
             click.echo(state, err=True)
             shown = state

@@ -107,7 +107,8 @@ def _is_fine(resource: Mapping[str, Any]) -> bool:
 def _all(resources: Resources, namespace: str | None, *, wide: bool) -> RenderableType:
     """A row for each pipeline. namespace None: of every namespace."""
     if not resources:
-        return Text("no pipelines" if namespace is None else f"no pipelines in namespace {namespace}")
+        here = f"no pipelines in namespace {namespace}; -A shows those of all namespaces"
+        return Text("no pipelines" if namespace is None else here)
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     columns = ["name", "guarantee", "ready", "met", "lag", "records/s", *(_WIDE if wide else ()), "why"]
     for column in (["namespace"] if namespace is None else []) + columns:
@@ -135,7 +136,7 @@ def _wide(resource: Resource) -> Iterator[Text]:
     status_ = resource.get("status", {})
     driver = status_.get("driver", {})
     yield Text(str(status_.get("topicsReady", "")))
-    yield Text(_number(status_.get("delivery", {}).get("batch")))
+    yield Text(_batch(status_.get("delivery", {})))
     yield Text(_number(driver.get("restarts")))
     yield Text(driver.get("pod", ""))
     yield Text(driver.get("node", ""))
@@ -170,16 +171,25 @@ def _lines(resource: Resource) -> Iterator[RenderableType]:
     if driver:
         place = f"{driver['pod']} on {driver.get('node', 'no node')}"
         restarts = counted(driver["restarts"], "restart")
-        yield Text(f"driver    {place}, number {driver.get('number', '?')}, {restarts}")
+        which = f"number {driver['number']}, " if driver.get("number") is not None else ""
+        yield Text(f"driver    {place}, {which}{restarts}")
         if driver.get("lastError"):
-            yield Text(f"          last error: {driver['lastError']}", style="yellow")
+            fine = _is_fine(resource)
+            yield Text(
+                f"          {'earlier' if fine else 'last'} error: {driver['lastError']}",
+                style="" if fine else "yellow",
+            )
     if delivery:
         rate = _number(delivery.get("recordsPerSecond"))
-        figures = f"batch {_number(delivery.get('batch'))}, lag {_number(delivery.get('lag'))}, {rate} records/s"
+        batch = f"batch {number}" if (number := _batch(delivery)) else "no batch by this driver yet"
+        figures = f"{batch}, lag {_number(delivery.get('lag'))}, {rate} records/s"
         yield Text(f"delivery  {figures} (at {delivery.get('observedAt')})")
         for field, meaning in _COUNTERS.items():
             if delivery.get(field):
-                yield Text(f"          {delivery[field]:,} {meaning}", style="yellow")
+                count = delivery[field]
+                yield Text(
+                    f"          {count:,} {meaning.removesuffix('s') if count == 1 else meaning}", style="yellow"
+                )
     if schedule := status_.get("schedule"):
         last = schedule.get("lastScheduleTime", "none yet")
         upcoming = schedule.get("nextScheduleTime", "none: the pipeline is suspended")
@@ -216,6 +226,12 @@ def _truth(kind: str, condition: Mapping[str, Any]) -> Text:
     else:
         style = "yellow" if truth in ("Unknown", "") or kind == "Reconciling" else "red"
     return Text(truth, style=style)
+
+
+def _batch(delivery: Mapping[str, Any]) -> str:
+    """The number of the last batch; empty if this driver has delivered none."""
+    batch = delivery.get("batch")
+    return "" if batch == -1 else _number(batch)
 
 
 def _number(value: float | None) -> str:

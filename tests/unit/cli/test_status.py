@@ -100,6 +100,21 @@ def test_one_pipeline(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> N
     assert json.loads(capsys.readouterr().out)["metadata"]["name"] == "flights"
 
 
+def test_what_a_driver_that_has_just_started_leaves_open(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
+    status = cluster.resources[0]["status"]
+    status["delivery"] |= {"batch": -1, "deadLetters": 1}
+    status["driver"]["lastError"] = "TopicMissing: no such topic"
+    main.invoke(["status", "flights"])
+    output = capsys.readouterr().out
+    assert "no batch by this driver yet, lag 1,234" in output
+    assert "1 dead letter\n" in output
+    assert "on node-3, 2 restarts" in output  # its number is not known
+    assert "earlier error: TopicMissing: no such topic" in output  # it is ready
+    status["conditions"][0]["status"] = "False"
+    main.invoke(["status", "flights"])
+    assert "last error: TopicMissing: no such topic" in capsys.readouterr().out
+
+
 def test_watch_prints_each_change_once(
     cluster: Cluster, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
