@@ -70,17 +70,22 @@ class Controller:
         kubernetes = kubernetes.fenced(writing) if fence else kubernetes
         # Nothing changes the objects in these caches.
         self.pipelines: dict[Key, dict[str, Any]] = {}
+        self._others: dict[Key, dict[str, Any]] = {}  # pipelines of other shards, as far as the index uses them
         self.children: dict[Key, dict[tuple[str, str], dict[str, Any]]] = {}  # by pipeline, then by kind and name
-        self.lost = LostNamespaces(settings.namespaces)
-        self.sentinel = Sentinel()
+        own_namespaces = [n for n in settings.namespaces if settings.shard.owns(n)]
+        self.lost = LostNamespaces(own_namespaces)
+        self.sentinel = Sentinel(settings.shard.lease)
         self.worklist = Worklist(workers=settings.workers)
         if not self.leads:
             self.worklist.pause()
         self._kubernetes = kubernetes
         self._watches = Watches(
             kubernetes,
-            ((API_VERSION, KIND), *CHILDREN),
-            settings.namespaces or (None,),
+            [
+                # Those of other shards, too: they may declare the same topic, or the same consumer group.
+                *((API_VERSION, KIND, namespace) for namespace in settings.namespaces or (None,)),
+                *((*kind, n) for n in (own_namespaces if settings.namespaces else (None,)) for kind in CHILDREN),
+            ],
             OURS,
             on_list=self.replace,
             on_change=self.update,
@@ -96,7 +101,11 @@ class Controller:
         self._conflicts_in_a_row: dict[Key, int] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._metrics = Metrics(
-            self._watched_pipelines, self.worklist, self.lost.by_namespace, leads=lambda: self.leads
+            self._watched_pipelines,
+            self.worklist,
+            self.lost.by_namespace,
+            leads=lambda: self.leads,
+            shards=settings.shard.of,
         )
         self._directory = tempfile.TemporaryDirectory(prefix="ackwright-")
         self._index = PipelineIndex(policy(settings))
@@ -167,6 +176,8 @@ class Controller:
 
         Nothing is done in a lost namespace, because an object that cannot be listed must not count as missing.
         """
+        if not self._settings.shard.owns(namespace):
+            return
         change = self.lost.update(namespace, kind, why)
         if change is None:
             return
@@ -189,7 +200,7 @@ class Controller:
     def replace_pipelines(self, namespace: str | None, objects: list[Object]) -> None:
         """Takes a list of all pipelines, in one namespace or in all. Those that are no longer listed are deleted."""
         present = {o["metadata"]["uid"] for o in objects}
-        for (place, _), known in list(self.pipelines.items()):
+        for (place, _), known in (*self.pipelines.items(), *self._others.items()):
             if namespace in (None, place) and known["metadata"]["uid"] not in present:
                 self.update_pipeline("DELETED", known)
         for resource in objects:
@@ -198,20 +209,36 @@ class Controller:
     def update_pipeline(self, event: str | None, resource: Mapping[str, Any]) -> None:
         """Takes an event of a pipeline: ADDED, MODIFIED, DELETED; None: it was listed."""
         key = resource["metadata"]["namespace"], resource["metadata"]["name"]
-        if event == "DELETED":
+        if not self._settings.shard.owns(key[0]):
+            self._update_other(event, key, resource)
+        elif event == "DELETED":
             self.pipelines.pop(key, None)
             self.worklist.forget(key)
             self._probes.forget(key)
             self._busy_in_a_row.pop(key, None)
             self._conflicts_in_a_row.pop(key, None)
             self._reconciler.forget(resource["metadata"]["uid"])
-            for other in self._index.remove(key):
-                self.worklist.add(other)
+            self._remove_from_index(key)
         elif _is_news(resource, self.pipelines.get(key)):
             self.pipelines[key] = compact(resource)
             self._index.update(key, self.pipelines[key])
             if not self._reconciler.wrote(resource):
                 self.worklist.add(key)
+
+    def _update_other(self, event: str | None, key: Key, resource: Mapping[str, Any]) -> None:
+        """Takes an event of a pipeline of another shard. Its status, which changes most often, is of no use here."""
+        declared = {k: v for k, v in resource.items() if k != "status"}
+        if event == "DELETED":
+            self._others.pop(key, None)
+            self._remove_from_index(key)
+        elif _declaration_changed(resource, self._others.get(key)):
+            self._others[key] = compact(declared)
+            self._index.update(key, self._others[key])
+
+    def _remove_from_index(self, key: Key) -> None:
+        for other in self._index.remove(key):
+            if other in self.pipelines:
+                self.worklist.add(other)
 
     def replace_children(self, kind: str, namespace: str | None, objects: list[Object]) -> None:
         """Takes a list of all children of a kind, in one namespace or in all.
@@ -229,6 +256,8 @@ class Controller:
     def update_child(self, event: str, child: Object) -> None:
         """Takes an event of a child: ADDED, MODIFIED, DELETED."""
         meta, kind = child["metadata"], child["kind"]
+        if not self._settings.shard.owns(meta["namespace"]):  # a watch of all namespaces reports it
+            return
         key = meta["namespace"], meta["labels"].get(PIPELINE_LABEL, "")
         children = self.children.setdefault(key, {})
         known = children.get((kind, meta["name"]))
@@ -293,3 +322,8 @@ def _matters(event: str, pod: Mapping[str, Any]) -> bool:
 
 def _is_news(current: Mapping[str, Any], known: Mapping[str, Any] | None) -> bool:
     return known is None or any(current["metadata"][k] != known["metadata"][k] for k in ("uid", "resourceVersion"))
+
+
+def _declaration_changed(current: Mapping[str, Any], known: Mapping[str, Any] | None) -> bool:
+    fields = ("uid", "generation", "deletionTimestamp")
+    return known is None or any(current["metadata"].get(k) != known["metadata"].get(k) for k in fields)

@@ -1,12 +1,13 @@
 """Leader election among the replicas of the operator: the loop that reads and renews the Lease.
 
-What to do about a Lease is decided in lease.py. A replica that leads has the fence open; one that stands by has its
-caches filled by the watches, so that it reconciles as soon as it leads.
+What to do about a Lease is decided in lease.py; each shard has its own. A replica that leads has the fence open; one
+that stands by has its caches filled by the watches, so that it reconciles as soon as it leads.
 """
 
 from __future__ import annotations
 
 import logging
+import random
 import secrets
 import socket
 import threading
@@ -16,7 +17,8 @@ from datetime import UTC, datetime
 from ackwright import lease as leases
 from ackwright.clients.fence import Fence, clock
 from ackwright.clients.kubernetes import ApiError, Kubernetes
-from ackwright.lease import NAME, NO_SIGHTING, POLL_S, RENEW_S, Action, Lease
+from ackwright.lease import NO_SIGHTING, POLL_S, RENEW_S, Action, Lease, Sighting
+from ackwright.shards import Shard
 
 log = logging.getLogger("ackwright")
 
@@ -40,21 +42,25 @@ class Election:
         fence: Fence,
         *,
         identity: str,
+        shard: Shard,
         on_change: Callable[[bool], None],
         is_idle: Callable[[], bool] = lambda: True,
         on_lease: Callable[[Lease], None] = lambda _: None,
-        name: str = NAME,
         clock: Callable[[], float] = clock,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         """on_change: called in this thread with whether the candidate leads. is_idle: whether no work is under way that
         was begun as a leader. on_lease: called with each Lease that was read or written. clock: of the fence."""
         self._kubernetes = kubernetes.with_timeout(_CALL_S)
-        self._namespace, self._name, self._fence, self.identity = namespace, name, fence, identity
+        self._namespace, self._fence, self.identity = namespace, fence, identity
+        self._shard, self._name = shard, shard.lease
         self._on_change, self._is_idle, self._on_lease = on_change, is_idle, on_lease
         self._clock, self._now = clock, now
         self._sighting = NO_SIGHTING
         self._held: str | None = None  # the version of the Lease as this candidate last wrote it
+        self._is_alone = False  # since it took the Lease, it has seen that no candidate of another number may write
+        self._others: dict[str, Sighting] = {}  # of the Leases of candidates of other numbers of shards
+        self._waits_for: tuple[str, ...] = ()  # the holders of those that are valid
         self._leads = False
         self._failing = False
         self._stopped = threading.Event()
@@ -120,17 +126,20 @@ class Election:
             self._on_lease(lease)
             self._sighting = self._sighting.update(lease.version, now)
         if lease is None or lease.holder != self.identity:
+            self._is_alone = False
             self._fence.close()
             self._report(False)
         action = leases.decide(self.identity, lease, self._sighting, now, ready=self._is_idle())
         if action is Action.RENEW and lease:
             return self._renew(lease.version)
+        if action in (Action.TAKE, Action.CREATE) and self._waits_for_others():
+            return POLL_S
         if action is Action.TAKE and lease:
             sent = self._clock()
-            return self._hold(self._merge(leases.taking(self.identity, lease, self._now())), sent)
+            return self._hold(self._merge(leases.taking(self.identity, lease, self._shard, self._now())), sent)
         if action is Action.CREATE:
             sent = self._clock()
-            new = leases.new_lease(self.identity, self._namespace, self._name, self._now())
+            new = leases.new_lease(self.identity, self._namespace, self._shard, self._now())
             return self._hold(leases.parse(self._kubernetes.create(new)), sent)
         remaining = leases.seconds_to_wait(lease, self._sighting, now) if lease else POLL_S
         return min(POLL_S, remaining or POLL_S)
@@ -147,11 +156,35 @@ class Election:
             self._report(False)
             return POLL_S
         self._held = lease.version
+        if not self._is_alone and self._waits_for_others():
+            # Candidates of two numbers have taken their Leases at the same time, and each sees that of the other. Both
+            # release theirs, and the first to try again after a random time leads. This one has not led meanwhile.
+            self._merge(leases.release(self._held, self._now()))
+            self._held = None
+            return random.uniform(POLL_S, 3 * POLL_S)  # noqa: S311 (jitter)
+        self._is_alone = True
         if not self._stopped.is_set():
             self._fence.extend(sent)
             self._on_lease(lease)
             self._report(True)
         return RENEW_S
+
+    def _waits_for_others(self) -> bool:
+        """Whether a candidate that was started with another number of shards may still write.
+
+        Clears the Leases of those that may not, so that they cannot renew them: without that, a holder that was
+        suspended would renew its own Lease and lead beside this candidate.
+        """
+        read, _ = self._kubernetes.listing(*_KIND, self._namespace)
+        others, now = leases.of_other_numbers(map(leases.parse, read), self._shard), self._clock()
+        self._others = {x.name: self._others.get(x.name, NO_SIGHTING).update(x.version, now) for x in others}
+        waits_for = [x for x in others if leases.seconds_to_wait(x, self._others[x.name], now) > 0]
+        for other in (x for x in others if x not in waits_for):
+            self._kubernetes.merge(*_KIND, self._namespace, other.name, leases.release(other.version, self._now()))
+        if (holders := tuple(x.holder for x in waits_for)) != self._waits_for and holders:
+            log.info("shard %s waits for operators of another number of shards: %s", self._shard, ", ".join(holders))
+        self._waits_for = holders
+        return bool(holders)
 
     def _merge(self, change: dict[str, object]) -> Lease:
         return leases.parse(self._kubernetes.merge(*_KIND, self._namespace, self._name, change))

@@ -17,7 +17,7 @@ from ackwright.clients.fence import Fence
 from ackwright.clients.kubernetes import Kubernetes
 from ackwright.controller import Controller
 from ackwright.election import Election
-from ackwright.lease import ENDED_S, NAME, WRITABLE_S
+from ackwright.lease import ENDED_S, WRITABLE_S
 from ackwright.settings import OperatorSettings
 
 
@@ -48,6 +48,7 @@ def registry(kubernetes: Kubernetes, operator_settings: OperatorSettings, identi
             operator_settings.own_namespace,
             fence,
             identity=identity,
+            shard=operator_settings.shard,
             on_change=lambda leads: _call(loop, controller.lead, leads),
             is_idle=controller.worklist.is_idle,
             on_lease=controller.sentinel.expect,
@@ -62,7 +63,9 @@ def registry(kubernetes: Kubernetes, operator_settings: OperatorSettings, identi
             await asyncio.to_thread(election.stop)
         await controller.stop()
 
-    @kopf.on.event("coordination.k8s.io", "v1", "leases", field="metadata.name", value=NAME, registry=handlers)
+    name = operator_settings.shard.lease
+
+    @kopf.on.event("coordination.k8s.io", "v1", "leases", field="metadata.name", value=name, registry=handlers)
     async def lease(body: kopf.Body, **_: Any) -> None:
         controller.sentinel.update(body)
 

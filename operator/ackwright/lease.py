@@ -5,19 +5,24 @@ the candidate's own clock says, so that clocks of several machines are never com
 the Lease that was read, and the API server refuses it if another candidate was faster.
 https://pkg.go.dev/k8s.io/client-go/tools/leaderelection
 
+Several operators may divide the namespaces among themselves (shards.py); the replicas of each have their own Lease. A
+change of the number of shards divides the namespaces differently, so a candidate leads only while no candidate that was
+started with another number may write. `tests/model/shards.py` is the model of this part.
+
 The module `leaderelection` of the package `kubernetes` is not used: it measures by the wall clock, its calls have no
 deadline, it does not release a Lease, and nothing in it stops the writes of a leader that could not renew.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
 from typing import Any
 
-NAME = "ackwright-operator"
+from ackwright.shards import LEASE_NAMES, SHARDS_ANNOTATION, Shard
+
 LEASE_S = 12.0  # another candidate takes over a Lease that has not changed for this long
 # A leader begins no write to Kafka or Kubernetes when its last renewal is older, and none takes longer than ENDED_S.
 WRITABLE_S = 6.0
@@ -44,6 +49,8 @@ class Lease:
     transitions: int  # number of changes of the holder
     renewed: str  # time of the last renewal, by the holder's clock: only for people, and to compare events
     version: str
+    name: str = ""
+    shards: int = 1  # the number of shards that its last holder was started with
 
 
 @dataclass(frozen=True)
@@ -63,13 +70,26 @@ NO_SIGHTING = Sighting("", 0.0)
 
 def parse(lease: Mapping[str, Any]) -> Lease:
     """The Lease out of its object, which anybody with permissions may have written."""
-    spec = lease.get("spec") or {}
+    spec, meta = lease.get("spec") or {}, lease["metadata"]
+    shards = str((meta.get("annotations") or {}).get(SHARDS_ANNOTATION, "1"))
     return Lease(
         holder=str(spec.get("holderIdentity") or ""),
         seconds=float(spec.get("leaseDurationSeconds") or 0),
         transitions=int(spec.get("leaseTransitions") or 0),
         renewed=str(spec.get("renewTime") or ""),
-        version=str(lease["metadata"].get("resourceVersion", "")),
+        version=str(meta.get("resourceVersion", "")),
+        name=str(meta.get("name", "")),
+        shards=int(shards) if shards.isdecimal() else 1,
+    )
+
+
+def of_other_numbers(leases: Iterable[Lease], shard: Shard) -> tuple[Lease, ...]:
+    """The held Leases of candidates that were started with another number of shards.
+
+    Not among them is the one that this shard's replicas compete for: its versions decide about that one.
+    """
+    return tuple(
+        x for x in leases if x.holder and x.name in LEASE_NAMES and x.name != shard.lease and x.shards != shard.of
     )
 
 
@@ -96,19 +116,20 @@ def decide(identity: str, lease: Lease | None, sighting: Sighting, now: float, *
     return Action.TAKE if seconds_to_wait(lease, sighting, now) <= 0 else Action.WAIT
 
 
-def new_lease(identity: str, namespace: str, name: str, now: datetime) -> dict[str, Any]:
+def new_lease(identity: str, namespace: str, shard: Shard, now: datetime) -> dict[str, Any]:
     """The Lease that a candidate creates."""
     return {
         "apiVersion": "coordination.k8s.io/v1",
         "kind": "Lease",
-        "metadata": {"name": name, "namespace": namespace},
+        "metadata": {"name": shard.lease, "namespace": namespace, "annotations": {SHARDS_ANNOTATION: str(shard.of)}},
         "spec": _acquired(identity, 0, now),
     }
 
 
-def taking(identity: str, lease: Lease, now: datetime) -> dict[str, Any]:
+def taking(identity: str, lease: Lease, shard: Shard, now: datetime) -> dict[str, Any]:
     """The change by which a candidate takes the Lease."""
-    return _change(lease.version, _acquired(identity, lease.transitions + 1, now))
+    change = _change(lease.version, _acquired(identity, lease.transitions + 1, now))
+    return {**change, "metadata": {**change["metadata"], "annotations": {SHARDS_ANNOTATION: str(shard.of)}}}
 
 
 def renewal(version: str, now: datetime) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Protocol
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -51,8 +51,12 @@ class Metrics:
         lost: Callable[[], Mapping[str, bool]] = lambda: {},
         leads: Callable[[], bool] = lambda: True,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        *,
+        shards: int = 1,
     ) -> None:
-        """lost: returns whether each watched namespace is lost. leads: whether this replica leads."""
+        """lost: returns whether each watched namespace is lost. leads: whether this replica leads. shards: how many
+        operators divide the namespaces.
+        """
         self.registry = CollectorRegistry()
         self.duration = Histogram(
             "ackwright_reconcile_seconds",
@@ -68,6 +72,9 @@ class Metrics:
             "Reconciles that are repeated because something else changed an object meanwhile",
             registry=self.registry,
         )
+        Gauge(
+            "ackwright_operator_shards", "Shards that divide the namespaces, each with a leader", registry=self.registry
+        ).set(shards)
         self.registry.register(_PipelineMetrics(pipelines, worklist, lost, leads, now))
 
 

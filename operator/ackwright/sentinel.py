@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ackwright import lease as leases
-from ackwright.lease import NAME, Lease
+from ackwright.lease import Lease
 
 _BLIND_S = 60.0  # without the event of a renewal for this long, the operator is unhealthy
 
@@ -21,8 +21,9 @@ class Sentinel:
     reports. Each may be called by another thread.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+    def __init__(self, lease: str, clock: Callable[[], float] = time.monotonic) -> None:
+        """lease: the name of the Lease."""
+        self._lease, self._clock = lease, clock
         self._reported = (-1, "")
         # A renewal without its event yet, and when it was noticed.
         self._awaited: tuple[tuple[int, str], float] | None = None
@@ -36,7 +37,7 @@ class Sentinel:
 
     def update(self, lease: Mapping[str, Any]) -> None:
         """Takes a Lease that the watch reports."""
-        if lease["metadata"]["name"] != NAME:
+        if lease["metadata"]["name"] != self._lease:
             return
         self._reported = _order(leases.parse(lease))
         awaited = self._awaited

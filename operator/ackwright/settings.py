@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ackwright.errors import AckwrightError
+from ackwright.shards import MAX_SHARDS, THE_ONLY_ONE, Shard, parse_shard
 from ackwright_stream.jobspec import Reason
 
 PREFIX = "ACKWRIGHT_"
@@ -18,6 +19,7 @@ class OperatorSettings:
 
     namespaces: tuple[str, ...] = ()  # that are watched; empty: all
     own_namespace: str = "default"
+    shard: Shard = THE_ONLY_ONE  # the share of the watched namespaces whose pipelines this operator reconciles
     spark_image: str = "ackwright-spark:latest"  # for pipelines that name none
     image_pull_policy: str = "IfNotPresent"
     # Secrets in the pipelines' namespaces with which the Spark image is pulled.
@@ -58,11 +60,20 @@ def from_environment(environment: Mapping[str, str]) -> OperatorSettings:
         try:
             settings[name] = _parse(text, default)
         except ValueError:
-            kind, example = ("true or false", "true") if isinstance(default, bool) else ("a positive number", default)
-            invalid.append(f"{variable} = {text!r}: must be {kind}; write for instance {example}")
+            invalid.append(f"{variable} = {text!r}: must be {_form(default)}")
     if invalid:
         raise AckwrightError(Reason.INVALID_SPEC, "\n".join(invalid))
     return OperatorSettings(**settings)
+
+
+def _form(default: object) -> str:
+    if isinstance(default, Shard):
+        return f"number/shards, with at most {MAX_SHARDS} shards; write for instance 1/2"
+    return (
+        "true or false; write for instance true"
+        if isinstance(default, bool)
+        else f"a positive number; write for instance {default}"
+    )
 
 
 def _parse(text: str, default: object) -> object:
@@ -72,6 +83,8 @@ def _parse(text: str, default: object) -> object:
         return tuple(dict.fromkeys(name for part in text.split(",") if (name := part.strip())))
     if isinstance(default, str):
         return text
+    if isinstance(default, Shard):
+        return parse_shard(text)
     if isinstance(default, bool):
         if text not in ("true", "false"):
             raise ValueError

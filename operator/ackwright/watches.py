@@ -15,7 +15,7 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from ackwright.clients.kubernetes import ApiError, Kubernetes
@@ -48,8 +48,7 @@ class Watches:
     def __init__(
         self,
         kubernetes: Kubernetes,
-        kinds: Sequence[tuple[str, str]],
-        namespaces: Iterable[str | None],
+        targets: Sequence[tuple[str, str, str | None]],
         labels: Mapping[str, str],
         *,
         on_list: OnList,
@@ -58,13 +57,13 @@ class Watches:
         without_labels: Collection[str] = (),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """kinds: apiVersion and kind of each; a namespace None means all; without_labels: kinds of which all objects
-        are watched.
+        """targets: apiVersion, kind and namespace of each watch; None: all namespaces. without_labels: kinds of which
+        all objects are watched.
         """
         self._kubernetes, self._labels, self._without_labels = kubernetes, labels, without_labels
         self._on_list, self._on_change, self._on_lost, self._clock = on_list, on_change, on_lost, clock
         self._last_turns: dict[str, float] = {}  # by thread, when it last got an answer or an error
-        self._targets = [(*kind, namespace) for namespace in namespaces for kind in kinds]
+        self._targets = targets
         self._listed: set[tuple[str, str]] = set()  # kinds and namespaces whose last list succeeded
         self._stopped = threading.Event()
 

@@ -42,6 +42,7 @@ def scrape(
     waiting: float = 0,
     lost: bool = False,
     leads: bool = True,
+    shards: int = 1,
     unobserved: float = 0,
     pod: str = "ackwright-operator-1",
 ) -> Scrape:
@@ -57,7 +58,9 @@ def scrape(
     worklist.add(PIPELINE)
     seconds = float(waiting)
     pipelines = {PIPELINE: resource} if resource and leads else {}
-    metrics = Metrics(lambda: pipelines, worklist, lambda: {PIPELINE[0]: lost}, lambda: leads, lambda: now)
+    metrics = Metrics(
+        lambda: pipelines, worklist, lambda: {PIPELINE[0]: lost}, lambda: leads, lambda: now, shards=shards
+    )
     for _ in range(reconciles):
         metrics.duration.observe(_RECONCILE_SECONDS)
     if failures:

@@ -21,6 +21,9 @@ from unit.gitops.states import states
 STATES = states()
 HEALTHY = scrape(STATES["delivering"])
 PIPELINE_LABELS = {"namespace": "ops", "name": "p"}
+NO_LEADER = (
+    "No replica of the operator, or of a shard of it, leads; drivers continue, but are neither repaired nor observed"
+)
 TOPIC_LABELS = {"namespace": "ops", "pipeline": "p", "topic": "in"}
 # The alerts that fire when a state lasts for an hour. Pipelines without a status have no metrics.
 FIRING: Mapping[str, set[str]] = {
@@ -166,7 +169,21 @@ CASES = [
         [scrape(STATES["delivering"], leads=False)] * 10,
         1,
         {"severity": "critical"},
-        "No replica of the operator leads; drivers continue, but are neither repaired nor observed",
+        NO_LEADER,
+        f"kubectl logs -n {NAMESPACE} -l app.kubernetes.io/name=ackwright --prefix shows why.",
+    ),
+    Case(
+        "AckwrightNoLeader",
+        [
+            {
+                **scrape(STATES["delivering"], shards=2),
+                **scrape(None, leads=False, shards=2, pod="ackwright-operator-2"),
+            }
+        ]
+        * 10,
+        1,
+        {"severity": "critical"},
+        NO_LEADER,
         f"kubectl logs -n {NAMESPACE} -l app.kubernetes.io/name=ackwright --prefix shows why.",
     ),
     Case(
@@ -175,7 +192,7 @@ CASES = [
         5,
         {"severity": "warning"},
         "The operator does not run or is not scraped; drivers continue, but are neither repaired nor observed",
-        f"kubectl get deployment -n {NAMESPACE} ackwright-operator shows whether it runs.",
+        f"kubectl get deployment -n {NAMESPACE} -l app.kubernetes.io/name=ackwright shows whether it runs.",
     ),
 ]
 
@@ -223,6 +240,11 @@ NOT_FIRING = [
         "AckwrightNoLeader",
         "one replica stands by",
         [{**HEALTHY, **scrape(None, leads=False, pod="ackwright-operator-2")}] * 60,
+    ),
+    (
+        "AckwrightNoLeader",
+        "each of two shards has a leader",
+        [{**scrape(STATES["delivering"], shards=2), **scrape(None, shards=2, pod="ackwright-operator-2")}] * 60,
     ),
     ("AckwrightNoLeader", "a takeover", [HEALTHY, scrape(None, leads=False), HEALTHY, HEALTHY] * 15),
     (

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from ackwright.shards import LEASE_NAMES
 from chart.rendered import ALL, NAMESPACE, documents, objects
 from unit.render.pipelines import EXAMPLES, rendered
 from unit.render.rights import dangers, flat
@@ -37,7 +38,7 @@ OWN_RULES: list[dict[str, list[str]]] = [
         "apiGroups": ["coordination.k8s.io"],
         "resources": ["leases"],
         "verbs": ["get", "patch"],
-        "resourceNames": [OPERATOR],
+        "resourceNames": list(LEASE_NAMES),
     },
 ]
 

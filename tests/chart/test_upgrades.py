@@ -10,6 +10,7 @@ import pytest
 
 from ackwright.planning.plan import plan
 from ackwright.render.workload import objects
+from ackwright.shards import Shard
 from chart.rendered import CHART
 from unit.render.pipelines import EXAMPLES, SETTINGS, UID
 
@@ -30,6 +31,8 @@ def documented() -> set[str]:
 
 
 def other_value(value: Any) -> Any:
+    if isinstance(value, Shard):
+        return Shard(1, 2)
     if isinstance(value, tuple):
         return (*value, "x")
     return f"{value}x" if isinstance(value, str) else type(value)(value + 1)

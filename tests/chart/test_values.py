@@ -16,6 +16,7 @@ SCHEMA = json.loads((CHART / "values.schema.json").read_text())
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
 _SET_BY_THE_CHART = {
     "NAMESPACES",
+    "SHARD",
     "OWN_NAMESPACE",
     "SPARK_IMAGE",
     "IMAGE_PULL_POLICY",

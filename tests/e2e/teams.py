@@ -42,9 +42,12 @@ class Teams:
         self._arguments, self._settings = deployment["args"], settings
         self.operator = self.new_replica()
 
-    def new_replica(self, program: Sequence[str] = ACKWRIGHT) -> OperatorProcess:
-        """Another process of the operator, not started yet. program: instead of `ackwright`."""
-        return OperatorProcess(self.api, SYSTEM, OPERATOR, self._arguments, self._settings, program=program)
+    def new_replica(self, program: Sequence[str] = ACKWRIGHT, **settings: str) -> OperatorProcess:
+        """Another process of the operator, not started yet. program: instead of `ackwright`. settings: further
+        environment variables.
+        """
+        variables = {**self._settings, **settings}
+        return OperatorProcess(self.api, SYSTEM, OPERATOR, self._arguments, variables, program=program)
 
     def _apply_roles(self, values: Mapping[str, Any]) -> list[Object]:
         manifests = documents({"watchNamespaces": list(self.teams), **values})

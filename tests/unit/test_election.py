@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, cast
@@ -16,40 +17,52 @@ from ackwright.clients.fence import Fence
 from ackwright.clients.kubernetes import ApiError, Kubernetes
 from ackwright.election import Election, new_identity
 from ackwright.lease import ENDED_S, LEASE_S, NO_SIGHTING, POLL_S, RENEW_S, WRITABLE_S, Action, Lease, Sighting
+from ackwright.shards import THE_ONLY_ONE, Shard
 
 NOW = datetime(2026, 11, 25, tzinfo=UTC)
 
 
 @dataclass
 class Server:
-    """An API server with one Lease. Each call takes time before and after the Lease is read or changed."""
+    """An API server with Leases. Each call takes time before and after a Lease is read or changed."""
 
     seconds: float = 1000.0
     latency: tuple[float, float] = (0.0, 0.0)
-    lease: dict[str, Any] | None = None
+    leases: dict[str, dict[str, Any]] = field(default_factory=dict)
     version: int = 0
     unreachable: bool = False
+    on_listed: Callable[[], object] = lambda: None  # called once, after the next list
     lost_answer: bool = False  # of the next write, which takes place
 
-    def get(self, *_: str) -> dict[str, Any] | None:
+    def get(self, *names: str) -> dict[str, Any] | None:
         self._arrive()
-        read = copy.deepcopy(self.lease)
+        read = copy.deepcopy(self.leases.get(names[-1]))
         self.seconds += self.latency[1]
         return read
 
+    def listing(self, *_: str) -> tuple[list[dict[str, Any]], str]:
+        self._arrive()
+        read = copy.deepcopy(list(self.leases.values()))
+        on_listed, self.on_listed = self.on_listed, lambda: None
+        on_listed()
+        self.seconds += self.latency[1]
+        return read, ""
+
     def create(self, desired: dict[str, Any]) -> dict[str, Any]:
         self._arrive()
-        if self.lease is not None:
+        if desired["metadata"]["name"] in self.leases:
             raise ApiError(409, "it exists")
         return self._store(desired)
 
     def merge(self, *arguments: Any) -> dict[str, Any]:
         change: dict[str, Any] = arguments[-1]
         self._arrive()
-        if self.lease is None or change["metadata"]["resourceVersion"] != self.lease["metadata"]["resourceVersion"]:
+        lease = self.leases.get(arguments[-2])
+        if lease is None or change["metadata"]["resourceVersion"] != lease["metadata"]["resourceVersion"]:
             raise ApiError(409, "it has changed")
-        spec = self.lease["spec"] | change["spec"]
-        return self._store({**self.lease, "spec": {k: v for k, v in spec.items() if v is not None}})
+        spec = lease["spec"] | change["spec"]
+        meta = lease["metadata"] | change["metadata"]
+        return self._store({"metadata": meta, "spec": {k: v for k, v in spec.items() if v is not None}})
 
     def _arrive(self) -> None:
         if self.unreachable:
@@ -59,8 +72,8 @@ class Server:
 
     def _store(self, lease: dict[str, Any]) -> dict[str, Any]:
         self.version += 1
-        self.lease = {**lease, "metadata": {**lease["metadata"], "resourceVersion": str(self.version)}}
-        stored = copy.deepcopy(self.lease)
+        stored = {**lease, "metadata": {**lease["metadata"], "resourceVersion": str(self.version)}}
+        self.leases[lease["metadata"]["name"]] = copy.deepcopy(stored)
         self.seconds += self.latency[1]
         if self.lost_answer:
             self.lost_answer = False
@@ -77,6 +90,7 @@ class Candidate:
     offset: float = 0.0
     idle: bool = True
     changes: list[bool] = field(default_factory=list)
+    shard: Shard = THE_ONLY_ONE
 
     def __post_init__(self) -> None:
         self.fence = Fence(WRITABLE_S, ENDED_S, self.clock)
@@ -85,6 +99,7 @@ class Candidate:
             "system",
             self.fence,
             identity=self.name,
+            shard=self.shard,
             on_change=self.changes.append,
             is_idle=lambda: self.idle,
             clock=self.clock,
@@ -190,7 +205,7 @@ def test_a_leader_that_stops_is_followed_at_the_next_step() -> None:
     assert b.election.leads
     assert not a.fence.is_open()
     assert a.changes == [True, False]
-    assert leases.parse(cast(dict[str, Any], b.server.lease)).transitions == 1
+    assert leases.parse(b.server.leases[THE_ONLY_ONE.lease]).transitions == 1
 
 
 def test_a_leader_with_a_write_under_way_does_not_release() -> None:
@@ -258,9 +273,52 @@ def test_a_leader_without_an_api_server_stops_writing_and_continues_when_it_is_b
 
 def test_the_lease_of_a_release_without_an_election_is_respected_for_its_minute() -> None:
     server = Server()
-    server._store({"metadata": {}, "spec": {"holderIdentity": leases.NAME, "leaseDurationSeconds": 60}})
+    name = THE_ONLY_ONE.lease
+    server._store({"metadata": {"name": name}, "spec": {"holderIdentity": name, "leaseDurationSeconds": 60}})
     a, _ = pair(server)
     assert 60 <= follow(a, 100) <= 62
+
+
+OF_ONE, OF_TWO = (THE_ONLY_ONE,), (Shard(1, 2), Shard(2, 2))
+
+
+def test_leaders_of_another_number_of_shards_follow_when_the_last_one_has_stopped() -> None:
+    server = Server()
+    old = Candidate(server, "old")
+    new = [Candidate(server, f"new-{s.number}", shard=s) for s in OF_TWO]
+    old.election.step()
+    for candidate in new:
+        assert follow(candidate, 5) >= 5, "the only shard has a leader"
+        old.election.step()
+    old.election.stop()
+    for candidate in new:
+        assert follow(candidate, 15) <= 15.0
+    assert [leases.parse(server.leases[s.lease]).shards for s in OF_TWO] == [2, 2]
+    back = Candidate(server, "back")
+    new[0].election.stop()
+    new[1].election.step()
+    assert follow(back, 5) >= 5, "the second of two shards has a leader"
+
+
+def test_a_suspended_leader_of_another_number_of_shards_cannot_renew_after_it_was_overtaken() -> None:
+    server = Server()
+    old, new = Candidate(server, "old", shard=Shard(2, 2)), Candidate(server, "new")
+    old.election.step()
+    duration = follow(new, 60)
+    assert LEASE_S <= duration <= 15.0
+    for _ in range(2):
+        old.election.step()
+    assert not old.fence.is_open()
+    assert (old.changes, new.election.leads) == ([True, False], True)
+
+
+def test_a_candidate_that_sees_a_leader_of_another_number_too_late_releases_its_lease() -> None:
+    server = Server()
+    one, two = Candidate(server, "one"), Candidate(server, "two", shard=Shard(2, 2))
+    server.on_listed = one.election.step  # it leads after the other one has seen nobody, and before that one's write
+    two.election.step()
+    assert (one.election.leads, two.changes) == (True, [])
+    assert leases.parse(server.leases[two.shard.lease]).holder == ""
 
 
 STEPS = st.lists(
@@ -274,17 +332,26 @@ STEPS = st.lists(
 )
 
 
-def run(steps: list[tuple[int, float, tuple[float, float], str]]) -> list[str]:
-    """Runs candidates in this order; returns the takeovers at which a write of another one might be under way."""
+def run(steps: list[tuple[int, float, tuple[float, float], str]], shards: tuple[Shard, ...] = 3 * OF_ONE) -> list[str]:
+    """Runs candidates in this order; returns the takeovers at which a write of another one might be under way that
+    has pipelines of the same namespaces. shards: of each candidate.
+    """
     server = Server()
-    candidates = [Candidate(server, name, offset) for name, offset in (("a", 0.0), ("b", 3000.0), ("c", -900.0))]
+    candidates = [
+        Candidate(server, name, offset, shard=shard)
+        for name, offset, shard in zip("abc", (0.0, 3000.0, -900.0), shards, strict=True)
+    ]
     violations = []
     for number, pause, latency, event in steps:
         candidate = candidates[number]
         server.seconds += pause
         server.latency = latency
         server.unreachable, server.lost_answer = event == "unreachable", event == "lost answer"
-        others = [(c.name, c.last_write_ends()) for c in candidates if c is not candidate]
+        others = [
+            (c.name, c.last_write_ends())
+            for c in candidates
+            if c is not candidate and (c.shard == candidate.shard or c.shard.of != candidate.shard.of)
+        ]
         led = candidate.fence.is_open()
         candidate.election.step()
         if candidate.fence.is_open() and not led:
@@ -297,6 +364,21 @@ def run(steps: list[tuple[int, float, tuple[float, float], str]]) -> list[str]:
 @settings(max_examples=300)
 def test_no_candidate_leads_while_another_one_may_write(steps: list[Any]) -> None:
     assert run(steps) == []
+
+
+@given(STEPS, st.sampled_from([OF_ONE + OF_TWO, (Shard(2, 2), *OF_ONE, Shard(2, 2)), (*OF_TWO, Shard(3, 3))]))
+@settings(max_examples=300)
+def test_no_candidate_leads_while_one_of_another_number_of_shards_may_write(
+    steps: list[Any], shards: tuple[Shard, ...]
+) -> None:
+    assert run(steps, shards) == []
+
+
+def test_candidates_that_ignore_other_numbers_of_shards_write_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The control of the test before it."""
+    monkeypatch.setattr(leases, "of_other_numbers", lambda *_: ())
+    still = (0.0, 0.0)
+    assert run([(0, 0.0, still, "works"), (2, 0.0, still, "works")], OF_ONE + OF_TWO) != []
 
 
 def test_with_a_lease_that_is_too_short_two_candidates_write_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from ackwright import lease as leases
-from ackwright.lease import NAME
 from ackwright.sentinel import Sentinel
+from ackwright.shards import Shard
+
+NAME = Shard().lease
 
 
 def renewed(at: float, transitions: int = 0, name: str = NAME) -> dict[str, Any]:
@@ -24,7 +26,7 @@ class World:
     def __init__(self) -> None:
         self.now = 0.0
         self.watch = True
-        self.sentinel = Sentinel(clock=lambda: self.now)
+        self.sentinel = Sentinel(NAME, clock=lambda: self.now)
 
     def renew(self, seconds: float, *, watch: bool, every: float = 2.0) -> None:
         until = self.now + seconds

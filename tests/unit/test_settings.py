@@ -6,6 +6,7 @@ import pytest
 
 from ackwright.errors import AckwrightError
 from ackwright.settings import OperatorSettings, from_environment
+from ackwright.shards import Shard
 
 
 def test_defaults() -> None:
@@ -15,11 +16,11 @@ def test_defaults() -> None:
 
 def test_every_setting_can_be_configured() -> None:
     variables = {
-        name: {tuple: "a, b,", str: "text", int: "7", float: "7.5", bool: "true"}[type(default)]
+        name: {tuple: "a, b,", str: "text", int: "7", float: "7.5", bool: "true", Shard: "2/3"}[type(default)]
         for name, default in vars(OperatorSettings()).items()
     }
     settings = vars(from_environment({f"ACKWRIGHT_{name.upper()}": text for name, text in variables.items()}))
-    expected = {tuple: ("a", "b"), str: "text", int: 7, float: 7.5, bool: True}
+    expected = {tuple: ("a", "b"), str: "text", int: 7, float: 7.5, bool: True, Shard: Shard(2, 3)}
     assert settings == {name: expected[type(default)] for name, default in vars(OperatorSettings()).items()}
 
 
@@ -57,3 +58,9 @@ def test_a_switch_is_true_or_false(text: str) -> None:
         AckwrightError, match=r"ACKWRIGHT_ALLOW_ANY_GROUP = .*: must be true or false; write for instance true"
     ):
         from_environment({"ACKWRIGHT_ALLOW_ANY_GROUP": text})
+
+
+@pytest.mark.parametrize("text", ["", "1", "0/1", "3/2", "1/17", "-1/2", "a/b", "1/2/3"])
+def test_a_shard_is_one_of_at_most_sixteen(text: str) -> None:
+    with pytest.raises(AckwrightError, match=r"must be number/shards, with at most 16 shards; write for instance 1/2"):
+        from_environment({"ACKWRIGHT_SHARD": text})

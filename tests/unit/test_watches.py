@@ -66,8 +66,7 @@ def observed(
     async def main() -> None:
         followed = Watches(
             cast(Kubernetes, server),
-            [("v1", k) for k in kinds],
-            ["ops"],
+            [("v1", k, "ops") for k in kinds],
             {},
             on_list=lambda kind, _, objects: calls.append(("list", kind, [o["metadata"]["name"] for o in objects])),
             on_change=lambda event, o: calls.append((event, o["metadata"]["name"])),
@@ -175,8 +174,7 @@ def test_a_namespace_that_is_refused_is_lost_and_the_others_go_on(status: int, m
     async def main() -> None:
         followed = Watches(
             cast(Kubernetes, server),
-            [("v1", "Pod")],
-            ["a", "b", "c"],
+            [("v1", "Pod", namespace) for namespace in ("a", "b", "c")],
             {},
             on_list=lambda _, namespace, __: lists.append(str(namespace)),
             on_change=lambda *_: None,
@@ -202,8 +200,7 @@ def test_control_an_api_server_that_does_not_answer_loses_no_namespace(monkeypat
         server = Namespaces({"b": 503})
         followed = Watches(
             cast(Kubernetes, server),
-            [("v1", "Pod")],
-            ["a", "b"],
+            [("v1", "Pod", "a"), ("v1", "Pod", "b")],
             {},
             on_list=lambda *_: None,
             on_change=lambda *_: None,
@@ -236,8 +233,7 @@ def test_a_thread_that_stands_still_is_noticed() -> None:
         nonlocal now
         followed = Watches(
             cast(Kubernetes, Silent({})),
-            [("v1", "Pod")],
-            ["a"],
+            [("v1", "Pod", "a")],
             {},
             on_list=lambda *_: None,
             on_change=lambda *_: None,

@@ -9,6 +9,30 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end }}
 
+{{- /* The numbers of the shards; one empty number: the namespaces are not divided. */}}
+{{- define "ackwright.shards" -}}
+{{- if gt (int .Values.shards) 1 }}{{ range $number := untilStep 1 (int .Values.shards | add1 | int) 1 }}{{ if gt $number 1 }},{{ end }}{{ $number }}{{ end }}{{ end }}
+{{- end }}
+
+{{- define "ackwright.shardSelector" -}}
+{{ include "ackwright.selector" .root }}
+{{- if .shard }}
+ackwright.io/shard: {{ .shard | quote }}
+{{- end }}
+{{- end }}
+
+{{- define "ackwright.shardLabels" -}}
+{{ include "ackwright.labels" .root }}
+{{- if .shard }}
+ackwright.io/shard: {{ .shard | quote }}
+{{- end }}
+{{- end }}
+
+{{- /* Which logs `kubectl logs` reads for the operator. */}}
+{{- define "ackwright.logs" -}}
+{{ if gt (int .Values.shards) 1 }}-l app.kubernetes.io/name=ackwright --prefix{{ else }}deployment/ackwright-operator{{ end }}
+{{- end }}
+
 {{- define "ackwright.namespaces" -}}
 {{ .Values.watchNamespaces | default (list .Release.Namespace) | uniq | sortAlpha | join "," }}
 {{- end }}
@@ -62,7 +86,7 @@ affinity: {{- toYaml . | nindent 2 }}
 
 {{- /* Replicas are on different nodes if the scheduler can place them so. */}}
 {{- define "ackwright.spread" -}}
-{{- if and (not .Values.affinity) (gt (int .Values.replicas) 1) }}
+{{- if and (not .root.Values.affinity) (gt (int .root.Values.replicas) 1) }}
 affinity:
   podAntiAffinity:
     preferredDuringSchedulingIgnoredDuringExecution:
@@ -70,12 +94,16 @@ affinity:
         podAffinityTerm:
           topologyKey: kubernetes.io/hostname
           labelSelector:
-            matchLabels: {{- include "ackwright.selector" . | nindent 14 }}
+            matchLabels: {{- include "ackwright.shardSelector" . | nindent 14 }}
 {{- end }}
 {{- end }}
 
 {{- define "ackwright.ownRules" -}}
-# The Lease by which replicas elect their leader, and by which each detects a dead watch.
+# The Lease by which replicas elect their leader, and by which each detects a dead watch. With `shards` each has its own;
+# the operator may change all that there can be, so that the number of shards can be changed in both directions.
 - {apiGroups: [coordination.k8s.io], resources: [leases], verbs: [create, list, watch]}
-- {apiGroups: [coordination.k8s.io], resources: [leases], resourceNames: [ackwright-operator], verbs: [get, patch]}
+- apiGroups: [coordination.k8s.io]
+  resources: [leases]
+  resourceNames: [ackwright-operator{{ range untilStep 2 17 1 }}, ackwright-operator-{{ . }}{{ end }}]
+  verbs: [get, patch]
 {{- end }}
