@@ -6,6 +6,10 @@ idle         CPU and API requests of an operator whose pipelines do not change
 restart      from restarting the operator until it has reconciled every pipeline
 memory       peak memory of the operator's process
 
+With --fleet: thousands of pipelines in 200 namespaces, 25 of them with brokers that never answer and 100 with drivers
+that never answer (bench/operator/fleet.py). It measures how long an edit takes to its StatefulSet beside them, memory
+and CPU; with --shards of each of several operators.
+
 Exit code 1 if a figure missed its target. Run nothing else on the machine meanwhile. The first run needs Go to build
 the API server.
 """
@@ -26,16 +30,14 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
-from confluent_kafka.admin import NewTopic
-
 from ackwright.clients.kubernetes import connect
 from ackwright.local.kafka import EmbeddedKafka
 from ackwright.local.wait import wait_for
 from ackwright.local.watch import Watch
-from ackwright_stream.admin_client import AdminClient
 from bench import report
 from bench.figures import Figure, percentiles
-from bench.operator.installation import NAMESPACE, Operator, audit_flags, wait_for_reconciles, watch
+from bench.operator import fleet
+from bench.operator.installation import NAMESPACE, Operator, audit_flags, create_topics, wait_for_reconciles, watch
 from e2e.api_server import ApiServer
 from e2e.pods import PIPELINE, Pods, follow, progress
 from lab import binaries
@@ -55,7 +57,9 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="bench.operator", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--pipelines", type=int, help="number of pipelines; default: 1000")
+    parser.add_argument("--pipelines", type=int, help="number of pipelines; default: 1000, with --fleet 10000")
+    parser.add_argument("--fleet", action="store_true", help="10,000 pipelines of 200 teams, some of them broken")
+    parser.add_argument("--shards", type=int, default=1, help="with --fleet: operators that divide the namespaces")
     parser.add_argument("--quick", action="store_true", help="100 pipelines, and fewer single ones")
     parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
     return parser.parse_args(argv)
@@ -233,10 +237,7 @@ def restart(operator: Operator, count: int) -> list[Figure]:
 
 
 def measure(api: ApiServer, bootstrap: str, address: str, directory: Path, *, count: int, singles: int) -> list[Figure]:
-    topics = [NewTopic(name, 1, 1) for name in ("in", "out")]
-    admin = AdminClient({"bootstrap.servers": bootstrap})  # a variable, because the futures end with the client
-    for future in admin.create_topics(topics).values():
-        future.result(30)
+    create_topics(bootstrap)
     api.install(CRD)
     figures: list[Figure] = []
     with Operator(api, directory) as operator:
@@ -260,16 +261,23 @@ def measure(api: ApiServer, bootstrap: str, address: str, directory: Path, *, co
 
 def main() -> int:
     options = arguments()
-    count = options.pipelines or (100 if options.quick else 1000)
+    count = options.pipelines or (1000 if options.quick else 10000 if options.fleet else 1000)
+    if options.quick and not options.fleet and not options.pipelines:
+        count = 100
     setting = {"processors": os.cpu_count(), "loadBefore": [round(n, 1) for n in os.getloadavg()], "pipelines": count}
     with contextlib.ExitStack() as stack:
         directory = Path(tempfile.mkdtemp(prefix="ackwright-bench-"))
         stack.enter_context(Watch(remove=(directory,)))  # removes it even if this process is killed
         api = stack.enter_context(ApiServer(binaries.directory(_report), audit_flags(directory)))
         kafka, address = stack.enter_context(EmbeddedKafka(brokers=1)), stack.enter_context(progress())
-        figures = measure(
-            api, kafka.bootstrap_servers, address, directory, count=count, singles=30 if options.quick else 100
-        )
+        if options.fleet:
+            figures = fleet.measure(
+                api, kafka.bootstrap_servers, address, directory, count=count, shards=options.shards, report=_report
+            )
+        else:
+            figures = measure(
+                api, kafka.bootstrap_servers, address, directory, count=count, singles=30 if options.quick else 100
+            )
     report.show(figures, options.output, setting)
     return 1 if any(f.meets_target is False for f in figures) else 0
 

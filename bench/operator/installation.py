@@ -8,11 +8,14 @@ import re
 import ssl
 import urllib.request
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from confluent_kafka.admin import NewTopic
+
 from ackwright.local.wait import wait_for
+from ackwright_stream.admin_client import AdminClient
 from e2e.api_server import ApiServer
 from e2e.operator_process import OperatorProcess
 
@@ -39,12 +42,18 @@ def audit_flags(directory: Path) -> tuple[str, ...]:
 class Operator(OperatorProcess):
     """An operator with its own ServiceAccount, so that the log distinguishes its requests from ours.
 
-    directory: the same as for audit_flags.
+    directory: the same as for audit_flags. arguments: of `ackwright`. settings: further environment variables.
     """
 
-    def __init__(self, api: ApiServer, directory: Path) -> None:
+    def __init__(
+        self,
+        api: ApiServer,
+        directory: Path,
+        arguments: Sequence[str] = ("operator", "--namespace", NAMESPACE),
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
         _create_account(api)
-        super().__init__(api, NAMESPACE, _ACCOUNT, ("operator", "--namespace", NAMESPACE))
+        super().__init__(api, NAMESPACE, _ACCOUNT, arguments, settings)
         self._directory = directory
 
     def memory(self) -> tuple[float, float]:
@@ -68,6 +77,14 @@ class Operator(OperatorProcess):
         return Counter(
             (e["verb"], e.get("objectRef", {}).get("resource", e["requestURI"].split("?")[0])) for e in events
         )
+
+
+def create_topics(bootstrap: str) -> None:
+    """Creates the topics of the pipelines."""
+    topics = [NewTopic(name, 1, 1) for name in ("in", "out")]
+    admin = AdminClient({"bootstrap.servers": bootstrap})  # a variable, because the futures end with the client
+    for future in admin.create_topics(topics).values():
+        future.result(30)
 
 
 def watch(api: ApiServer, path: str) -> Iterator[Mapping[str, Any]]:
@@ -100,5 +117,5 @@ def _create_account(api: ApiServer) -> None:
     )
     for path, body in objects:
         code, answer = api.request("POST", path, body)
-        if code != 201:
+        if code not in (201, 409):  # another operator of this run may have the same account
             raise RuntimeError(f"POST {path}: {answer}")

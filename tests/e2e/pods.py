@@ -234,6 +234,14 @@ def progress(report: Mapping[str, Any] = IDLE) -> Iterator[str]:
         server.server_close()
 
 
+@contextmanager
+def silent_address(backlog: int) -> Iterator[str]:
+    """An address for pods whose connections the kernel accepts, and which never answer /progress."""
+    address = free_address()
+    with socket.create_server((address, PROGRESS_PORT), backlog=backlog):
+        yield address
+
+
 def free_address() -> str:
     """A loopback address at which the fixed port is free; another program may use it at other addresses."""
     for last in range(1, 255):
