@@ -18,7 +18,7 @@ from e2e.pipelines import CHART, NAMESPACE, RELEASE, SYSTEM, Installation, Pipel
 from lab.processes import LabError
 
 FLIGHTS = 5_000
-CRD = "deliverypipelines.ackwright.io"
+CRD, OPERATOR = "deliverypipelines.ackwright.io", "ackwright-operator"
 CHILDREN = "statefulsets,configmaps,serviceaccounts,roles,rolebindings,poddisruptionbudgets"
 _UNINSTALL_TIMEOUT = 60  # seconds; helm's own timeout is five minutes
 _DELETE_TIMEOUT = 100  # seconds; a driver drains for at most 60
@@ -94,6 +94,23 @@ def test_upgrade_uninstall_and_reinstall_with_running_pipelines(released: Instal
         assert identity(once) == before[once.name], "the new release takes over the pipeline without a change"
         once.wait_for("Ready", "True", "Delivering")
         assert once.audit(tmp_path)["exitCode"] == 0
+
+
+def test_the_number_of_shards_can_be_changed_while_a_pipeline_delivers(released: Installation, tmp_path: Path) -> None:
+    with pipeline(released, "exactly-once") as p:
+        p.wait_for("TopicsReady", "True")
+        p.produce_flights(FLIGHTS)
+        p.wait_for("Ready", "True", "Delivering")
+        before = identity(p)
+        for number, deployments in ((1, [f"{OPERATOR}-1", f"{OPERATOR}-2"]), (2, [OPERATOR])):
+            released.install(shards=len(deployments))
+            assert [o["metadata"]["name"] for o in released.get("deployments", namespace=SYSTEM)] == deployments
+            wait_until_delivered_and_observed([p], number * FLIGHTS)
+            assert identity(p) == before, "another number of shards restarts and rewrites nothing"
+            p.apply(trigger={"interval": f"{number}s"})
+            p.wait_for("Ready", "True", "Delivering")
+            before = identity(p)
+        p.wait_until_delivered_and_audit(tmp_path)
 
 
 def test_a_second_operator_is_installed_as_documented(installed: Installation) -> None:
