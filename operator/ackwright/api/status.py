@@ -163,7 +163,11 @@ class DeliveryStatus(Model):
 
     batch: Annotated[int | None, About("The number of the last micro-batch since the query started.")] = None
     lag: Annotated[
-        int | None, About("The number of offsets between the committed offsets and the ends of the source.")
+        int | None,
+        About(
+            "The number of offsets between the committed offsets and the ends of the source; absent until a driver has "
+            "measured it."
+        ),
     ] = None
     records_per_second: Annotated[float | None, About("Records written per second, over the last ten seconds.")] = None
     abandoned_records: Annotated[

@@ -158,7 +158,7 @@ def summary(report: ProgressReport) -> str:
         report.starting.shown if report.starting else report.state,
         f"{counted(report.records, 'record')} written",
         f"{report.records_per_second:,.0f}/s",
-        f"lag {report.lag:,}",
+        f"lag {'unknown' if report.measured_lag is None else format(report.measured_lag, ',')}",
     ]
     for text, count in (
         ("restarts", report.restarts),

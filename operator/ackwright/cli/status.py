@@ -123,8 +123,8 @@ def _all(resources: Resources, namespace: str | None, *, wide: bool) -> Renderab
             r["spec"]["guarantee"],
             _truth("Ready", ready),
             _truth("GuaranteeMet", conditions.get("GuaranteeMet", {})),
-            _number(delivery.get("lag")),
-            _number(delivery.get("recordsPerSecond")),
+            _number(delivery.get("lag"), "-"),
+            _number(delivery.get("recordsPerSecond"), "-"),
             *(_wide(r) if wide else ()),
             Text("" if ready.get("status") == "True" else why),
         )
@@ -182,7 +182,8 @@ def _lines(resource: Resource) -> Iterator[RenderableType]:
     if delivery:
         rate = _number(delivery.get("recordsPerSecond"))
         batch = f"batch {number}" if (number := _batch(delivery)) else "no batch by this driver yet"
-        figures = f"{batch}, lag {_number(delivery.get('lag'))}, {rate} records/s"
+        lag = "unknown" if delivery.get("lag") is None else _number(delivery["lag"])
+        figures = f"{batch}, lag {lag}, {rate} records/s"
         yield Text(f"delivery  {figures} (at {delivery.get('observedAt')})")
         for field, meaning in _COUNTERS.items():
             if delivery.get(field):
@@ -234,5 +235,5 @@ def _batch(delivery: Mapping[str, Any]) -> str:
     return "" if batch == -1 else _number(batch)
 
 
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:,}"
+def _number(value: float | None, unknown: str = "") -> str:
+    return unknown if value is None else f"{value:,}"

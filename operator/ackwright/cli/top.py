@@ -41,7 +41,7 @@ class Row:
     ready: str  # status of Ready
     reason: str  # of Ready
     suspended: bool
-    lag: int | None  # None: no driver has reported
+    lag: int | None  # None: no driver has measured it
     records_per_second: float | None
     restarts: int | None
     observed_at: str | None  # when a driver reported lag and rate
@@ -206,4 +206,4 @@ def _ready(r: Row) -> Text:
 
 
 def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:,}"
+    return "-" if value is None else f"{value:,}"

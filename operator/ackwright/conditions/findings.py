@@ -8,7 +8,7 @@ https://github.com/kubernetes-sigs/cli-utils/blob/master/pkg/kstatus/README.md
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ackwright.api.status import CHECKING, ROLLED_BACK, EditStatus, Truth
 from ackwright.errors import AckwrightError
@@ -55,6 +55,7 @@ class Facts:
     held: EditStatus | None = None  # a valid edit by which the pipeline does not run
     waits: bool = False  # for its turn, because other drivers are being replaced
     next_run: str | None = None  # when the next run of a schedule is due
+    reported: bool = True  # whether a driver has ever reported what it delivers
     job_failure: Finding | None = None  # the job's failure that JobRunning reported before this reconcile
 
 
@@ -242,6 +243,8 @@ def _guarantee_met(facts: Facts, job: Finding) -> Finding:
     failure = _last_failure(facts)
     if failure and REASONS[failure.reason].breaks_guarantee and job.status != "True":
         return Finding("False", failure.reason, failure.message)
+    if facts.guarantee.status == "True" and not facts.reported:
+        return replace(facts.guarantee, message="topics and brokers keep it; no driver has delivered yet")
     return facts.guarantee
 
 

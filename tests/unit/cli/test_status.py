@@ -72,6 +72,16 @@ def test_all_namespaces_and_why_one_is_not_ready(cluster: Cluster, capsys: pytes
     assert flights.split() == ["ops", "flights", "exactly-once", "True", "1,234", "5.0"]
 
 
+def test_a_lag_that_nobody_has_measured_is_not_shown_as_a_number(
+    cluster: Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    del cluster.resources[0]["status"]["delivery"]["lag"]
+    assert main.invoke(["status"]) == ExitCode.OK
+    assert capsys.readouterr().out.splitlines()[1].split() == ["flights", "exactly-once", "True", "-", "5.0"]
+    assert main.invoke(["status", "flights"]) == ExitCode.OK
+    assert "batch 7, lag unknown, 5.0 records/s" in capsys.readouterr().out
+
+
 def test_wide(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
     assert main.invoke(["status", "-o", "wide"]) == ExitCode.OK
     _, row = capsys.readouterr().out.splitlines()

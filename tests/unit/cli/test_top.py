@@ -115,6 +115,16 @@ def test_a_suspended_pipeline_is_fine_and_one_without_a_status_is_not() -> None:
     assert not row(pipeline("u", met="Unknown")).is_fine, "nothing is known of the guarantee"
 
 
+def test_a_lag_that_nobody_has_measured_is_not_shown_as_a_number(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    resource = pipeline("a")
+    del resource["status"]["delivery"]["lag"]
+    assert top(monkeypatch, Cluster(resource)) == ExitCode.OK
+    *_, shown = capsys.readouterr().out.splitlines()
+    assert shown.split() == ["ops", "a", "exactly-once", "True", "-", "2.5", "3", "True"]
+
+
 def test_no_pipelines(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     assert top(monkeypatch, Cluster()) == ExitCode.OK
     assert capsys.readouterr().out == "no pipelines\n"
