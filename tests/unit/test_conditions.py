@@ -73,7 +73,7 @@ def test_schemas_while_a_driver_starts_runs_and_restarts() -> None:
 
 ALWAYS = [kind for kind in ORDER if kind not in ("SchemasReady", "RolledBack")]
 SETTLED, ON = "False/Settled", "True/Progressing"
-QUIET = "False/Progressing"  # Stalled is not
+QUIET = "False/NotStalled"  # Stalled is not
 BETWEEN_RUNS = Workload(idle=True)  # of a schedule
 
 

@@ -280,7 +280,7 @@ def _stalled(facts: Facts, job: Finding, *, settled: bool) -> Finding:
     if facts.expired and not settled and facts.topics.reason != ConditionReason.REPAIRING:
         why = job.message or facts.topics.message
         return Finding("True", ConditionReason.DEADLINE_EXCEEDED, f"not ready in time (ACKWRIGHT_SETTLE): {why}")
-    return Finding("False", ConditionReason.PROGRESSING)
+    return Finding("False", ConditionReason.NOT_STALLED)
 
 
 def _held(edit: EditStatus) -> Finding:
