@@ -279,7 +279,7 @@ class Status(Model):
             "fifteen minutes nobody knows whether the conditions still hold."
         ),
     ] = None
-    guarantee: Annotated[Guarantee | None, About("The guarantee that is in force: that of the last valid spec.")] = None
+    guarantee: Annotated[Guarantee | None, About("The guarantee that is in force: that of the accepted spec.")] = None
     group: Annotated[
         Annotated[str, Field(max_length=256)] | None, About("The consumer group that holds the committed offsets.")
     ] = None

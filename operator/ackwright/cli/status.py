@@ -93,6 +93,12 @@ def _watch(read: Callable[[], Resources], shown: Callable[[Resources], Renderabl
         time.sleep(_INTERVAL_S)
 
 
+def guarantee_in_force(resource: Resource) -> str:
+    """That of the spec that the pipeline runs by; before the first reconcile that of its spec."""
+    guarantee: str = resource.get("status", {}).get("guarantee") or resource["spec"]["guarantee"]
+    return guarantee
+
+
 def _conditions(resource: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     return {c["type"]: c for c in resource.get("status", {}).get("conditions", ())}
 
@@ -120,7 +126,7 @@ def _all(resources: Resources, namespace: str | None, *, wide: bool) -> Renderab
         table.add_row(
             *([Text(r["metadata"]["namespace"])] if namespace is None else ()),
             Text(r["metadata"]["name"], style="bold"),
-            r["spec"]["guarantee"],
+            guarantee_in_force(r),
             _truth("Ready", ready),
             _truth("GuaranteeMet", conditions.get("GuaranteeMet", {})),
             _number(delivery.get("lag"), "-"),
@@ -157,7 +163,7 @@ def one(resource: Resource) -> RenderableType:
 
 def _lines(resource: Resource) -> Iterator[RenderableType]:
     meta, status_ = resource["metadata"], resource.get("status", {})
-    yield Text.assemble((f"{meta['namespace']}/{meta['name']}", "bold"), f"  {resource['spec']['guarantee']}")
+    yield Text.assemble((f"{meta['namespace']}/{meta['name']}", "bold"), f"  {guarantee_in_force(resource)}")
     if status_.get("observedGeneration") != meta.get("generation"):
         yield Text("the operator has not reconciled the present spec yet", style="yellow")
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))

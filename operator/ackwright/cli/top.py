@@ -191,9 +191,7 @@ def _table(rows: Sequence[Row], limit: int | None, fitting: int | None = None) -
             _number(r.lag),
             _number(r.records_per_second),
             _number(r.restarts),
-            Text(
-                r.ready if r.ready == "True" else r.reason or "not reconciled yet", style="" if r.is_fine else "yellow"
-            ),
+            _ready(r),
         )
     rest = [Text(f"{counted(len(rows) - shown, 'more pipeline')}")] if shown < len(rows) else []
     return Group(line, table, *rest)

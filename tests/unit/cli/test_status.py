@@ -82,6 +82,14 @@ def test_a_lag_that_nobody_has_measured_is_not_shown_as_a_number(
     assert "batch 7, lag unknown, 5.0 records/s" in capsys.readouterr().out
 
 
+def test_the_guarantee_is_that_in_force(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
+    cluster.resources[0]["status"]["guarantee"] = "at-least-once"
+    assert main.invoke(["status"]) == ExitCode.OK
+    assert capsys.readouterr().out.splitlines()[1].split()[1] == "at-least-once"
+    assert main.invoke(["status", "flights"]) == ExitCode.OK
+    assert capsys.readouterr().out.splitlines()[0] == "ops/flights  at-least-once"
+
+
 def test_wide(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
     assert main.invoke(["status", "-o", "wide"]) == ExitCode.OK
     _, row = capsys.readouterr().out.splitlines()
