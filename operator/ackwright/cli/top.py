@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Literal, NoReturn
 
 import click
@@ -97,7 +98,7 @@ def ordered(rows: Sequence[Row], by: Order) -> list[Row]:
 @click.option("--sort", "by", type=click.Choice(ORDERS), default="lag", help="The order of pipelines; default: lag.")
 @click.option("--limit", type=click.IntRange(min=1), help="Show this many pipelines at most; the summary counts all.")
 @click.option("-w", "--watch", is_flag=True, help="Show them again every two seconds, until interrupted.")
-@target_options
+@partial(target_options, namespace_help="Show the pipelines of this namespace; default: of all namespaces.")
 @output_option
 def top(*, by: Order, limit: int | None, watch: bool, target: Callable[[], Target], output: OutputFormat) -> int:
     """Show the pipelines of all namespaces by lag, rate or restarts; those that need attention come first.

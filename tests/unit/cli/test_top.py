@@ -67,6 +67,13 @@ def test_every_namespace_unless_one_is_named(
     assert "billing" not in capsys.readouterr().out
 
 
+def test_the_help_of_the_namespace_says_what_the_command_does(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.invoke(["top", "--help"]) == ExitCode.OK
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "default: of all namespaces" in shown
+    assert "the context's" not in shown
+
+
 def test_a_guarantee_that_is_not_met_comes_first_and_fails(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
