@@ -274,6 +274,9 @@ def _stalled(facts: Facts, job: Finding, *, settled: bool) -> Finding:
     halted = driver is not None and driver.exit_code in (ExitCode.INVALID, ExitCode.HALTED) and _may_halt_again(facts)
     if driver and halted and job.status != "True":
         return _halted(driver)
+    if facts.topics.reason == Reason.TOPIC_MISSING and any(topic.id for topic in facts.topics.lost_topics):
+        # Of a topic that existed the records are lost. One that never did may be created by another program.
+        return Finding("True", Reason.TOPIC_MISSING, facts.topics.message, facts.topics.lost_topics)
     if facts.held is not None and facts.held.state != CHECKING:
         return _held(facts.held)
     # How long copying replicas takes depends on their size, so it has no deadline.
