@@ -408,6 +408,20 @@ def test_what_holds_in_every_state(facts_: Facts) -> None:
         assert c.reason.isidentifier()
 
 
+@pytest.mark.parametrize(
+    "draining",
+    [
+        facts(pod(ready=True, drain_s=60), suspended=True),
+        facts(pod(deleting=True, drain_s=60)),
+    ],
+)
+def test_a_driver_that_drains_has_a_limit(draining: Facts) -> None:
+    job = findings(draining)["JobRunning"]
+    assert job.reason == ConditionReason.DRAINING
+    assert "p-0 " in job.message
+    assert ", for at most 60 s" in job.message
+
+
 def test_executors_that_the_cluster_does_not_start_are_reported() -> None:
     def reported(seconds: float) -> Facts:
         figures = progress(State.RUNNING, executors=2, executors_requested=5, executors_missing_s=seconds)

@@ -98,7 +98,8 @@ def job_running(facts: Facts) -> Finding:
         why = next((f": {f.message}" for f in (facts.topics, facts.guarantee) if f.status != "True"), "")
         return Finding("False", ConditionReason.NOT_STARTED, f"no driver has been started{why}")
     if driver.deleting:
-        return Finding("False", ConditionReason.DRAINING, f"{driver.name} is ending; its successor starts afterwards")
+        message = f"{driver.name} is ending{_at_most(driver)}; its successor starts afterwards"
+        return Finding("False", ConditionReason.DRAINING, message)
     # The pod's readiness is the job's own answer, so one request of the operator that fails changes nothing.
     if driver.ready and (progress is None or progress.state is State.RUNNING):
         if facts.stuck and progress:
@@ -162,14 +163,18 @@ def _waits_for_schedule(facts: Facts) -> bool:
 def _draining(driver: DriverPod | None, paused: TopicProblem | None) -> Finding:
     """paused: None if spec.suspend is set."""
     if driver is not None:
-        return Finding(
-            "False", ConditionReason.DRAINING, f"{driver.name} completes its batch and commits its positions"
-        )
+        message = f"{driver.name} completes its batch and commits its positions{_at_most(driver)}"
+        return Finding("False", ConditionReason.DRAINING, message)
     if paused is not None:
         return Finding("False", ConditionReason.PAUSED, str(paused))
     return Finding(
         "False", ConditionReason.SUSPENDED, "set spec.suspend to false to resume from the committed positions"
     )
+
+
+def _at_most(driver: DriverPod) -> str:
+    """How long Kubernetes lets the driver drain, behind what it does."""
+    return "" if driver.drain_s is None else f", for at most {driver.drain_s} s"
 
 
 def _not_running(driver: DriverPod, progress: ProgressReport | None) -> Finding:
