@@ -408,6 +408,12 @@ def test_what_holds_in_every_state(facts_: Facts) -> None:
         assert c.reason.isidentifier()
 
 
+def test_a_stalled_pipeline_has_its_cause_in_the_condition_that_stalls_it() -> None:
+    all_ = findings(facts(pod(**HALTED)))
+    assert LOST.message in all_["Stalled"].message
+    assert (all_["Reconciling"].reason, all_["Reconciling"].message) == (ConditionReason.STALLED, "see Stalled")
+
+
 @pytest.mark.parametrize(
     "draining",
     [

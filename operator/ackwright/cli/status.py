@@ -169,8 +169,11 @@ def _lines(resource: Resource) -> Iterator[RenderableType]:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for column in ("condition", "status", "since", "why"):
         table.add_column(column, no_wrap=column != "why", overflow="fold")
+    shown: dict[str, str] = {}  # by message, the first condition that has it
     for kind, c in _conditions(resource).items():
-        why = c["reason"] + (f": {c['message']}" if c.get("message") else "")
+        message = c.get("message", "")
+        first = shown.setdefault(message, kind)
+        why = c["reason"] + (f": {message if first == kind else f'see {first}'}" if message else "")
         table.add_row(kind, _truth(kind, c), c["lastTransitionTime"], Text(why))
     yield table
     driver, delivery = status_.get("driver"), status_.get("delivery")

@@ -315,7 +315,7 @@ def _halted(driver: DriverPod) -> Finding:
 
 def _reconciling(facts: Facts, job: Finding, stalled: Finding, *, settled: bool) -> Finding:
     if stalled.status == "True":
-        return Finding("False", ConditionReason.STALLED, stalled.message)
+        return Finding("False", ConditionReason.STALLED, "see Stalled")
     if facts.held is not None:
         message = "the edit is checked in a pod, and the earlier spec keeps running until it has passed"
         return Finding("True", ConditionReason.CHECKING_EDIT, message)

@@ -90,6 +90,29 @@ def test_the_guarantee_is_that_in_force(cluster: Cluster, capsys: pytest.Capture
     assert capsys.readouterr().out.splitlines()[0] == "ops/flights  at-least-once"
 
 
+def test_a_cause_that_several_conditions_share_is_printed_once(
+    cluster: Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    conditions = [
+        condition("Ready", "False", "PositionLost", "lane in-0 has no position"),
+        condition("GuaranteeMet", "Unknown", "Creating", "another cause"),
+        condition("JobRunning", "False", "PositionLost", "lane in-0 has no position"),
+        condition("Stalled", "True", "PositionLost", "lane in-0 has no position"),
+        condition("Reconciling", "False", "Settled", ""),
+    ]
+    cluster.resources[0]["status"]["conditions"] = conditions
+    assert main.invoke(["status", "flights"]) == ExitCode.FAILED
+    rows = [line.rstrip() for line in capsys.readouterr().out.splitlines()[2:7]]
+    endings = [
+        "PositionLost: lane in-0 has no position",
+        "Creating: another cause",
+        "PositionLost: see Ready",
+        "PositionLost: see Ready",
+        "Settled",
+    ]
+    assert [row.endswith("  " + ending) for row, ending in zip(rows, endings, strict=True)] == [True] * 5
+
+
 def test_wide(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
     assert main.invoke(["status", "-o", "wide"]) == ExitCode.OK
     _, row = capsys.readouterr().out.splitlines()
