@@ -162,7 +162,9 @@ REASONS: Mapping[Reason, Consequences] = {
         breaks_guarantee=True,
     ),
     Reason.TOPIC_MISSING: Consequences(
-        ExitCode.UNAVAILABLE, "create or restore the topic, list it under spec.topics, or accept the loss"
+        ExitCode.UNAVAILABLE,
+        "create or restore the topic, list it under spec.topics, or accept its loss with ackwright accept-topic NAME "
+        "TOPIC",
     ),
     Reason.GROUP_IN_USE: Consequences(
         ExitCode.HALTED,
@@ -175,7 +177,9 @@ REASONS: Mapping[Reason, Consequences] = {
         excuses_batch=True,
         of_connection=True,
     ),
-    Reason.BROKERS_TOO_FEW: Consequences(ExitCode.UNAVAILABLE, "add brokers, or lower tolerate.brokerFailures"),
+    Reason.BROKERS_TOO_FEW: Consequences(
+        ExitCode.UNAVAILABLE, "add brokers, bring the missing ones back, or lower tolerate.brokerFailures"
+    ),
     Reason.BROKERS_UNSUPPORTED: Consequences(
         ExitCode.UNAVAILABLE, "upgrade the brokers, or change the setting that the message names", permanent=True
     ),
