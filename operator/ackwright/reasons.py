@@ -25,6 +25,7 @@ class ConditionReason(StrEnum):
     PROGRESSING = "Progressing"
     CHECKING_EDIT = "CheckingEdit"
     STALLED = "Stalled"
+    NOT_STALLED = "NotStalled"
     CREATING = "Creating"
     REPAIRING = "Repairing"
     NOT_STARTED = "NotStarted"

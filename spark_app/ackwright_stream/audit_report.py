@@ -111,6 +111,13 @@ class Report:
             return Verdict.BROKEN
         return Verdict.UNPROVEN if self.doubts or self.missing or self.unjudged else Verdict.HELD
 
+    @property
+    def headline(self) -> str:
+        """The verdict as people read it. Over no records nothing has failed, and nothing is proven either."""
+        if self.sent or self.counted or self.expected or self.delivered or self.dead_letters:
+            return self.verdict.shown
+        return f"{self.verdict.shown}, over no records: nothing was there to judge"
+
     def document(self) -> dict[str, Any]:
         """The report as JSON values."""
         return {
@@ -169,7 +176,7 @@ def text(report: Report) -> str:
     """The report as text for people."""
     counts = report.document()
     names = [name for name, value in counts.items() if type(value) is int]
-    lines = [f"{report.guarantee}: {report.verdict.shown}", *(f"  {n:<11}{counts[n]:>12,}" for n in names)]
+    lines = [f"{report.guarantee}: {report.headline}", *(f"  {n:<11}{counts[n]:>12,}" for n in names)]
     lines += [
         f"  {o.kind}: {o.count} x topic {o.topic} key {o.key!r} value {o.value!r} at {o.where}"
         for o in report.offending

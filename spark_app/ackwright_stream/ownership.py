@@ -206,7 +206,7 @@ def _require_own(lanes: Lanes, committed: Mapping[Lane, Position | None], record
     # An acceptance is used once: the next one has another fingerprint, also for the same offsets.
     fingerprint = positions.fingerprint(moved, records.accepted)
     if fingerprint != lanes.job.accepted_positions:
-        raise positions.moved(moved, records.accepted)
+        raise positions.moved(moved, records.accepted, namespace=lanes.job.namespace, name=lanes.job.name)
     return fingerprint
 
 

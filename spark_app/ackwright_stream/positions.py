@@ -154,10 +154,12 @@ def superseded(newer: int, driver: int) -> JobError:
     return JobError(Reason.SUPERSEDED, f"driver {newer} owns this pipeline now; this driver, {driver}, ends")
 
 
-def moved(foreign: Iterable[tuple[Lane, Position]], accepted_before: str = "") -> JobError:
+def moved(
+    foreign: Iterable[tuple[Lane, Position]], accepted_before: str = "", *, namespace: str, name: str
+) -> JobError:
     """The error for all positions that another program has committed on lanes of a pipeline.
 
-    accepted_before: as fingerprint() takes it.
+    accepted_before: as fingerprint() takes it. namespace, name: of the pipeline.
 
     The records between are lost or will come twice, so a person has to decide (docs/protocol.md#rule-3).
     """
@@ -169,8 +171,8 @@ def moved(foreign: Iterable[tuple[Lane, Position]], accepted_before: str = "") -
     return JobError(
         Reason.POSITIONS_MOVED,
         f"another program{_other_pipeline(listed)} has moved {what} ({some}{more}): records in between may be skipped "
-        f"or delivered again; accept it with ackwright accept-positions {identifier}, or set the positions back by "
-        "hand and accept those",
+        f"or delivered again; accept it with ackwright accept-positions {name} {identifier} -n {namespace}, or set the "
+        "positions back by hand and accept those",
         fingerprint=identifier,
     )
 

@@ -6,7 +6,7 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -43,6 +43,7 @@ from ackwright_stream.spark_internals.state import CheckpointFiles
 from ackwright_stream.state_log import StateChain, open_directory
 
 _POLL_S = 0.25
+_RANGES_NAMED = 5  # in the message of a failed batch
 log = logging.getLogger(__name__)
 
 
@@ -275,6 +276,8 @@ class Query:
             if error.reason is Reason.ROW_REFUSED:
                 failed = tuple(r for slot in error.slots for r in batch_tasks[slot].ranges) or ranges
                 raise locate(error, failed, lanes.sink, self._rows) from None
+            if error.reason is Reason.BATCH_FAILED and ranges:
+                raise of_batch(error, ranges) from e
             raise
         fault_point("batch-end")
         self._delivered = number
@@ -348,6 +351,13 @@ class Query:
             self._observed = number
             self._progress.count(malformed_records=_metric(metrics, source.METRICS, "malformed"))
             self._progress.delivered(_metric(metrics, self._metrics, "records"))
+
+
+def of_batch(error: JobError, ranges: Sequence[Range]) -> JobError:
+    """The error with the offsets of its batch, among which the record is if a record is its cause."""
+    some = ", ".join(f"{r.lane}@{r.start} to {r.until - 1}" for r in ranges[:_RANGES_NAMED])
+    more = f" and {len(ranges) - _RANGES_NAMED} more partitions" if len(ranges) > _RANGES_NAMED else ""
+    return JobError(error.reason, error.message, f"the batch has the offsets {some}{more}")
 
 
 def sink_columns(spark: SparkSession, raw: DataFrame, job: JobSpec, sink: Sink) -> DataFrame:

@@ -107,13 +107,13 @@ REASONS: Mapping[Reason, Consequences] = {
     Reason.DATA_EXPIRED: Consequences(
         ExitCode.HALTED,
         "raise retention.ms of the source; if the loss is accepted, set the positions to the earliest offsets, and "
-        "accept those with ackwright accept-positions",
+        "accept those with ackwright accept-positions NAME",
         permanent=True,
         breaks_guarantee=True,
     ),
     Reason.POSITION_LOST: Consequences(
         ExitCode.HALTED,
-        "set the positions by hand, start the pipeline again, and accept them with ackwright accept-positions",
+        "set the positions by hand, start the pipeline again, and accept them with ackwright accept-positions NAME",
         permanent=True,
         driver_decides=True,
         excuses_batch=True,
@@ -130,7 +130,7 @@ REASONS: Mapping[Reason, Consequences] = {
     ),
     Reason.POSITIONS_MOVED: Consequences(
         ExitCode.HALTED,
-        "find out what moved the positions; to continue from them, accept them with ackwright accept-positions",
+        "find out what moved the positions; to continue from them, accept them with ackwright accept-positions NAME",
         permanent=True,
         driver_decides=True,
         excuses_batch=True,
@@ -139,7 +139,7 @@ REASONS: Mapping[Reason, Consequences] = {
     Reason.STATE_LOST: Consequences(
         ExitCode.HALTED,
         "restore the volume of the state from a complete copy; without one, accept with ackwright accept-state-loss "
-        "that the state starts empty",
+        "NAME that the state starts empty",
         permanent=True,
         driver_decides=True,
         excuses_batch=True,
@@ -147,7 +147,7 @@ REASONS: Mapping[Reason, Consequences] = {
     ),
     Reason.TOPIC_REPLACED: Consequences(
         ExitCode.HALTED,
-        "accept the loss with ackwright accept-topic, or set the positions for the new topic by hand",
+        "accept the loss with ackwright accept-topic NAME TOPIC, or set the positions for the new topic by hand",
         permanent=True,
         driver_decides=True,
         excuses_batch=True,
@@ -155,14 +155,16 @@ REASONS: Mapping[Reason, Consequences] = {
     ),
     Reason.CLUSTER_REPLACED: Consequences(
         ExitCode.HALTED,
-        "correct spec.kafka.bootstrapServers, or accept the loss of each topic with ackwright accept-topic",
+        "correct spec.kafka.bootstrapServers, or accept the loss of each topic with ackwright accept-topic NAME TOPIC",
         permanent=True,
         driver_decides=True,
         excuses_batch=True,
         breaks_guarantee=True,
     ),
     Reason.TOPIC_MISSING: Consequences(
-        ExitCode.UNAVAILABLE, "create or restore the topic, list it under spec.topics, or accept the loss"
+        ExitCode.UNAVAILABLE,
+        "create or restore the topic, list it under spec.topics, or accept its loss with ackwright accept-topic NAME "
+        "TOPIC",
     ),
     Reason.GROUP_IN_USE: Consequences(
         ExitCode.HALTED,
@@ -175,7 +177,9 @@ REASONS: Mapping[Reason, Consequences] = {
         excuses_batch=True,
         of_connection=True,
     ),
-    Reason.BROKERS_TOO_FEW: Consequences(ExitCode.UNAVAILABLE, "add brokers, or lower tolerate.brokerFailures"),
+    Reason.BROKERS_TOO_FEW: Consequences(
+        ExitCode.UNAVAILABLE, "add brokers, bring the missing ones back, or lower tolerate.brokerFailures"
+    ),
     Reason.BROKERS_UNSUPPORTED: Consequences(
         ExitCode.UNAVAILABLE, "upgrade the brokers, or change the setting that the message names", permanent=True
     ),

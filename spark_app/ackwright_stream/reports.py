@@ -243,6 +243,11 @@ class ProgressReport:
             return None
         return next((part for part in StartPart if part not in self.start_seconds), None)
 
+    @property
+    def measured_lag(self) -> int | None:
+        """The lag in offsets; None as long as the driver has not read the ends of the source."""
+        return self.lag if self.ends or self.lag else None
+
     def as_json(self) -> dict[str, Any]:
         """JSON values, by their names on the wire."""
         values = {_WIRE[name]: value for name, value in vars(self).items()}

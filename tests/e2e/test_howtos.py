@@ -197,7 +197,7 @@ def test_lost_positions_are_recovered(new: Pipeline) -> None:
     for partition, offset in ((0, RECORDS), (1, RECORDS - 10)):
         new.follow([by_offset.replace("TOPIC:0", f"TOPIC:{partition}")], OFFSET=offset, **placeholders)
     assert new.positions() == {0: RECORDS, 1: RECORDS - 10}
-    (fingerprint,) = set(re.findall(r"accept-positions ([0-9a-f]{12})", new.halts(Reason.POSITIONS_MOVED)))
+    (fingerprint,) = set(re.findall(r"accept-positions \S+ ([0-9a-f]{12}) ", new.halts(Reason.POSITIONS_MOVED)))
     new.run("--accept-positions", fingerprint)
     report = new.audit()
     assert (report["lost"], report["duplicated"], report["guaranteeHeld"]) == (0, 10, False), (

@@ -50,7 +50,7 @@ def test_the_job_of_a_completed_run_is_deleted_after_its_time_to_live_and_does_n
     for _ in range(3):
         assert not has_job(after(world, 900))
         assert world.conditions("Ready", "JobRunning") == ["True/Completed", "False/Completed"]
-        assert world.conditions("Stalled", "Reconciling") == ["False/Progressing", "False/Settled"]
+        assert world.conditions("Stalled", "Reconciling") == ["False/NotStalled", "False/Settled"]
 
 
 def test_the_run_is_recorded_before_its_job_is_deleted() -> None:

@@ -74,7 +74,7 @@ def test_an_event_for_what_is_new_and_for_nothing_else() -> None:
         ("GuaranteeMet", "Unknown", "Creating", False),
         ("GuaranteeMet", "False", "TopicsTooWeak", True),
         ("Stalled", "True", "DeadlineExceeded", True),
-        ("Stalled", "False", "Progressing", False),
+        ("Stalled", "False", "NotStalled", False),
     ],
 )
 def test_a_person_is_warned_of_what_needs_one(kind: str, status: Any, reason: str, *, bad: bool) -> None:

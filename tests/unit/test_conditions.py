@@ -73,7 +73,7 @@ def test_schemas_while_a_driver_starts_runs_and_restarts() -> None:
 
 ALWAYS = [kind for kind in ORDER if kind not in ("SchemasReady", "RolledBack")]
 SETTLED, ON = "False/Settled", "True/Progressing"
-QUIET = "False/Progressing"  # Stalled is not
+QUIET = "False/NotStalled"  # Stalled is not
 BETWEEN_RUNS = Workload(idle=True)  # of a schedule
 
 
@@ -406,6 +406,26 @@ def test_what_holds_in_every_state(facts_: Facts) -> None:
     for c in merged((), all_, "2026-11-21T12:00:00Z", 1):
         assert c.reason
         assert c.reason.isidentifier()
+
+
+def test_a_stalled_pipeline_has_its_cause_in_the_condition_that_stalls_it() -> None:
+    all_ = findings(facts(pod(**HALTED)))
+    assert LOST.message in all_["Stalled"].message
+    assert (all_["Reconciling"].reason, all_["Reconciling"].message) == (ConditionReason.STALLED, "see Stalled")
+
+
+@pytest.mark.parametrize(
+    "draining",
+    [
+        facts(pod(ready=True, drain_s=60), suspended=True),
+        facts(pod(deleting=True, drain_s=60)),
+    ],
+)
+def test_a_driver_that_drains_has_a_limit(draining: Facts) -> None:
+    job = findings(draining)["JobRunning"]
+    assert job.reason == ConditionReason.DRAINING
+    assert "p-0 " in job.message
+    assert ", for at most 60 s" in job.message
 
 
 def test_executors_that_the_cluster_does_not_start_are_reported() -> None:

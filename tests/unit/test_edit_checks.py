@@ -56,7 +56,7 @@ def test_the_driver_continues_while_an_edit_is_checked(world: World) -> None:
         "True/Delivering",
         "True/Running",
         "True/CheckingEdit",
-        "False/Progressing",
+        "False/NotStalled",
     ]
     assert generations(world, "Ready", "JobRunning", "Reconciling") == [1, 1, 2]
     assert driver(world) == before
@@ -69,7 +69,7 @@ def test_an_edit_that_passes_is_applied_and_nothing_is_left_of_its_check(world: 
     before = driver(world)
     check_with(world, EDITED, Ending(0))
     world.settle()
-    assert world.conditions(*CHECKS) == ["True/Delivering", "True/Running", "False/Settled", "False/Progressing"]
+    assert world.conditions(*CHECKS) == ["True/Delivering", "True/Running", "False/Settled", "False/NotStalled"]
     assert driver(world)[0] != before[0]
     assert driver(world)[1] != before[1]
     assert "edit" not in world.resource["status"]
@@ -118,14 +118,14 @@ def test_a_further_edit_is_checked_by_itself_and_going_back_clears_the_refusal(w
     check_with(world, EDITED, WRONG)
     check_with(world, SPEC, None)
     world.settle()
-    assert world.conditions("Ready", "Stalled") == ["True/Delivering", "False/Progressing"]
+    assert world.conditions("Ready", "Stalled") == ["True/Delivering", "False/NotStalled"]
     assert (driver(world), checks(world), "edit" in world.resource["status"]) == (before, [], False)
     assert generations(world, "Ready") == [3]
     check_with(world, EDITED, WRONG)
     check_with(world, OTHER, Ending(0))
     world.settle()
     assert world.resource["status"]["accepted"]["spec"] == OTHER
-    assert (checks(world), world.condition("Stalled")) == ([], "False/Progressing")
+    assert (checks(world), world.condition("Stalled")) == ([], "False/NotStalled")
 
 
 def test_a_failure_that_may_pass_is_checked_again(world: World) -> None:
@@ -245,7 +245,7 @@ def test_an_edit_for_which_the_state_is_of_another_query_is_refused_without_a_ch
     world.reconcile()
     assert world.kubernetes.writes[writes:] == [], "the same edit is refused again"
     check_with(world, STATEFUL, Ending(0))
-    assert world.conditions(*CHECKS) == ["True/Delivering", "True/Running", "False/Settled", "False/Progressing"]
+    assert world.conditions(*CHECKS) == ["True/Delivering", "True/Running", "False/Settled", "False/NotStalled"]
 
 
 def test_why_a_topic_cannot_be_removed_from_the_source_of_a_stateful_pipeline() -> None:

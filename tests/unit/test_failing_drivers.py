@@ -27,12 +27,12 @@ def attempt(driver: dict[str, Any] | None = None, **report: Any) -> Facts:
 @pytest.mark.parametrize(
     ("between", "failure", "stalled"),
     [
-        (attempt(failing=True, last_error=DIVIDED, batches=7), DIVIDED, "Progressing"),
+        (attempt(failing=True, last_error=DIVIDED, batches=7), DIVIDED, "NotStalled"),
         (attempt(HALTED), MALFORMED, "MalformedRecord"),
         # Before the ends of the source are known the lag is reported as 0.
         (attempt(HALTED, lag=0, ends={}), MALFORMED, "MalformedRecord"),
         # The process has just ended, and the kubelet has not reported its end, or its successor does not answer yet.
-        (facts(pod(ready=True), job_failure=REPORTED), MALFORMED, "Progressing"),
+        (facts(pod(ready=True), job_failure=REPORTED), MALFORMED, "NotStalled"),
         (facts(pod(ready=True, **HALTED), job_failure=REPORTED), MALFORMED, "MalformedRecord"),
     ],
     ids=["query", "process", "ends-unknown", "end-unknown", "no-answer"],

@@ -50,7 +50,7 @@ def test_at_first_sight_the_intent_is_written_before_anything_is_made(world: Wor
     assert world.kafka.existing == {}
     assert world.conditions("Reconciling", "Stalled", "Ready") == [
         "True/Progressing",
-        "False/Progressing",
+        "False/NotStalled",
         "False/Creating",
     ]
     status = world.resource["status"]
@@ -61,7 +61,7 @@ def test_at_first_sight_the_intent_is_written_before_anything_is_made(world: Wor
 
 def test_it_ends_ready_with_all_that_belongs_to_it(running: World) -> None:
     assert running.conditions("Ready", "GuaranteeMet", "TopicsReady", "JobRunning", "Reconciling", "Stalled") == [
-        *("True/Delivering", "True/Met", "True/AsPlanned", "True/Running", "False/Settled", "False/Progressing"),
+        *("True/Delivering", "True/Met", "True/AsPlanned", "True/Running", "False/Settled", "False/NotStalled"),
     ]
     assert running.kinds() == sorted(
         [
@@ -219,7 +219,7 @@ def test_an_invalid_edit_keeps_the_last_valid_spec_running(running: World) -> No
     assert [name for kind, name in running.kubernetes.stored if kind == "ConfigMap"] == config
     running.kubernetes.declare("p", EDITED)
     running.settle()
-    assert running.conditions("Ready", "Stalled") == ["True/Delivering", "False/Progressing"]
+    assert running.conditions("Ready", "Stalled") == ["True/Delivering", "False/NotStalled"]
     assert running.resource["status"]["accepted"]["spec"] == EDITED
 
 
@@ -243,7 +243,7 @@ def test_suspended_and_resumed(running: World) -> None:
     assert running.conditions("JobRunning", "Reconciling", "Stalled") == [
         "False/Suspended",
         "False/Settled",
-        "False/Progressing",
+        "False/NotStalled",
     ]
     assert not running.kubernetes.pods()
     assert running.reconcile() == OperatorSettings().progress_every, "nothing is awaited"

@@ -14,7 +14,7 @@ from ackwright_stream.reports import Ending, Failure
 from unit.world import RUNNING, SPEC, World
 
 LANE = Lane("in", 0)
-MOVED = positions.moved([(LANE, Position(3))])
+MOVED = positions.moved([(LANE, Position(3))], namespace="ops", name="p")
 RECREATED = positions.topic_replaced(LANE, "its position 5", "old", "now")
 FIELDS = {"movedPositions", "lostTopics"}
 
@@ -59,7 +59,7 @@ def test_it_is_there_until_the_driver_has_resumed(running: World, error: JobErro
 
 def test_a_halt_at_other_positions_replaces_the_fingerprint(running: World) -> None:
     halted(running, MOVED)
-    later = positions.moved([(LANE, Position(4))])
+    later = positions.moved([(LANE, Position(4))], namespace="ops", name="p")
     assert acceptable(halted(running, later)) == {"movedPositions": {"fingerprint": later.fingerprint}}
 
 

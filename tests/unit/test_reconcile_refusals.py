@@ -25,7 +25,7 @@ def test_a_refused_step_is_reported_once_and_heals(world: World) -> None:
         world.reconcile()
     assert (world.statuses_written(), len(world.kubernetes.recorded)) == (written, events)
     world.kubernetes.refuse.clear()
-    assert world.settle().conditions("Ready", "Stalled") == ["True/Delivering", "False/Progressing"]
+    assert world.settle().conditions("Ready", "Stalled") == ["True/Delivering", "False/NotStalled"]
 
 
 def fails(world: World, seconds: float) -> Iterator[str]:
@@ -39,21 +39,21 @@ def fails(world: World, seconds: float) -> Iterator[str]:
 
 def test_a_failing_api_server_is_retried_and_reported_after_the_deadline(world: World) -> None:
     world.kubernetes.refuse["create StatefulSet"] = ApiError(500, "etcd is away")
-    assert set(fails(world, 250)) == {"False/Progressing"}
+    assert set(fails(world, 250)) == {"False/NotStalled"}
     assert world.statuses_written() == 2, "what was to be done at first, and what is left"
     *_, last = fails(world, 100)
     assert last == "True/DeadlineExceeded"
     assert set(fails(world, 100)) == {"True/DeadlineExceeded"}, "it does not flap"
     assert world.statuses_written() == 3
     world.kubernetes.refuse.clear()
-    assert world.settle().conditions("Ready", "Stalled") == ["True/Delivering", "False/Progressing"]
+    assert world.settle().conditions("Ready", "Stalled") == ["True/Delivering", "False/NotStalled"]
 
 
 def test_an_edit_on_the_way_has_the_whole_time_again(world: World) -> None:
     world.kubernetes.refuse["create StatefulSet"] = ApiError(500, "etcd is away")
-    assert set(fails(world, 280)) == {"False/Progressing"}
+    assert set(fails(world, 280)) == {"False/NotStalled"}
     world.resource["metadata"]["generation"] += 1
     world.resource["spec"]["trigger"] = {"interval": "3s"}
-    assert set(fails(world, 240)) == {"False/Progressing"}
+    assert set(fails(world, 240)) == {"False/NotStalled"}
     *_, last = fails(world, 100)
     assert last == "True/DeadlineExceeded"

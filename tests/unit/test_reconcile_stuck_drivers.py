@@ -71,7 +71,7 @@ def test_a_driver_that_waits_too_long_for_its_next_try_is_recreated(running: Wor
     pod["status"] |= {"containerStatuses": [waits], "conditions": []}
     running.progress, running.kubernetes.ready = None, False
     running.reconcile()
-    assert running.conditions("JobRunning", "Stalled") == ["False/BatchFailed", "False/Progressing"]
+    assert running.conditions("JobRunning", "Stalled") == ["False/BatchFailed", "False/NotStalled"]
     assert running.resource["status"]["driver"]["lastError"] == "BatchFailed: boom"
     seconds = seconds_until_another_pod(running, 300)
     assert seconds is not None

@@ -70,6 +70,8 @@ def test_a_recreated_topic_pauses_the_pipeline_until_the_loss_is_accepted(runnin
     running.kafka.ids[name] = "another"
     running.settle()
     assert running.conditions("Stalled", "JobRunning") == ["True/TopicReplaced", "False/Paused"]
+    (stalled,) = (c["message"] for c in running.resource["status"]["conditions"] if c["type"] == "Stalled")
+    assert stalled.endswith(f"to accept that: ackwright accept-topic p {name} -n ops")
     assert "Pod" not in running.kinds()
     before = {t["name"]: t["id"] for t in running.resource["status"]["topics"]}
     lost = [{"name": name, "id": before[name], "currentId": "another"}]
@@ -91,6 +93,11 @@ def test_a_deleted_topic_is_not_recreated_in_silence(running: World) -> None:
     assert "out" not in running.kafka.existing
     assert "Pod" in running.kinds(), "a broker that has just started may not know it yet"
     assert running.resource["status"]["lostTopics"] == [{"name": "out", "id": "id-out"}]
+    assert running.condition("Stalled") == "True/TopicMissing", "nothing happens without a person"
+    expected = "restore it, or accept its loss: ackwright accept-topic p out -n ops"
+    assert all(
+        c["message"].endswith(expected) for c in running.resource["status"]["conditions"] if c["type"] == "Stalled"
+    )
     running.kafka.existing["out"] = gone
     assert running.settle().condition("Ready") == "True/Delivering"
     assert "lostTopics" not in running.resource["status"]
@@ -104,6 +111,7 @@ def test_a_deleted_topic_is_not_recreated_in_silence(running: World) -> None:
 def test_a_topic_that_never_existed_has_no_id_that_could_be_accepted() -> None:
     world = World(SPEC | {"topics": [{"name": "out", "partitions": 2}]}).settle()
     assert world.condition("TopicsReady") == "False/TopicMissing"
+    assert world.condition("Stalled") == "False/NotStalled", "another program may create it"
     assert world.resource["status"]["lostTopics"] == [{"name": "in"}]
 
 
@@ -149,7 +157,7 @@ def test_replicas_first_then_the_minimum_and_the_throttle_is_on_record_before_an
     assert (throttled["moving"], throttled["throttledBrokers"]) == (2, [0, 1, 2])
     assert set(world.kafka.brokers_settings) == {"0", "1", "2"}
     world.seconds += 3600
-    assert world.settle().condition("Stalled") == "False/Progressing", "copying takes as long as it takes"
+    assert world.settle().condition("Stalled") == "False/NotStalled", "copying takes as long as it takes"
     world.kafka.arrive()
     world.settle()
     assert world.conditions("TopicsReady", "GuaranteeMet", "Ready") == ["True/AsPlanned", "True/Met", "True/Delivering"]

@@ -75,7 +75,7 @@ def test_it_stays_rolled_back_through_restarts_of_the_operator_until_the_next_ed
     assert world.kubernetes.writes[writes:] == []
     world.kubernetes.declare("p", EDITED | {"transform": {"sql": "SELECT value FROM source"}})
     world.settle()
-    assert world.conditions("Ready", "Stalled", "RolledBack") == ["True/Delivering", "False/Progressing", "none"]
+    assert world.conditions("Ready", "Stalled", "RolledBack") == ["True/Delivering", "False/NotStalled", "none"]
     assert accepted(world)["transform"] == {"sql": "SELECT value FROM source"}
     assert "edit" not in world.resource["status"]
 

@@ -46,7 +46,7 @@ def test_a_driver_waits_for_its_turn_and_delivers_meanwhile() -> None:
         world.reconcile()
     assert image(world) == "ackwright-spark:latest"
     assert world.conditions("Ready", "Reconciling", "Stalled") == [
-        *("True/Delivering", "True/Progressing", "False/Progressing"),
+        *("True/Delivering", "True/Progressing", "False/NotStalled"),
     ]
     assert ("ConfigMap", config) in world.kubernetes.stored
     places.end("another pipeline")

@@ -86,7 +86,7 @@ def test_nothing_runs_before_the_first_time() -> None:
     assert run(world) is None
     assert times(world) == [None, "13:00"]
     assert world.conditions("Ready", "JobRunning") == ["True/Scheduled", "False/Scheduled"]
-    assert world.conditions("Stalled", "Reconciling") == ["False/Progressing", "False/Settled"]
+    assert world.conditions("Stalled", "Reconciling") == ["False/NotStalled", "False/Settled"]
     assert not world.resource["status"]["accepted"].get("delivered")
     assert run(at(world, 0.9)) is None
 
@@ -100,7 +100,7 @@ def test_each_time_has_its_run_and_the_pipeline_is_ready_between_them() -> None:
     for hours in (1.1, 1.5, 1.9):
         assert run(at(world, hours)) == "2026-11-21T13:00:00Z"
         assert world.conditions("Ready", "JobRunning") == ["True/Scheduled", "False/Scheduled"]
-        assert world.conditions("Stalled", "Reconciling") == ["False/Progressing", "False/Settled"]
+        assert world.conditions("Stalled", "Reconciling") == ["False/NotStalled", "False/Settled"]
     assert world.resource["status"]["finishedRun"]["run"] == "2026-11-21T13:00:00Z"
     assert run(at(world, 2)) == "2026-11-21T14:00:00Z"
     assert times(world) == ["14:00", "15:00"]
@@ -201,7 +201,7 @@ def test_a_suspended_pipeline_starts_no_run_and_does_not_catch_up() -> None:
     world = edit(complete(at(scheduled(), 1)), suspend=True)
     assert run(at(world, 4)) == "2026-11-21T13:00:00Z"
     assert times(world) == ["13:00", None]
-    assert world.conditions("JobRunning", "Stalled") == ["False/Suspended", "False/Progressing"]
+    assert world.conditions("JobRunning", "Stalled") == ["False/Suspended", "False/NotStalled"]
     at(world, 4.5)
     edit(world, suspend=False)
     assert times(world) == ["13:00", "17:00"]

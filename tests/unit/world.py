@@ -57,6 +57,7 @@ RUNNING = ProgressReport(
     dead_letters=0,
     skipped_lanes=0,
     records_per_second=1.0,
+    ends={"in": {"0": 5, "1": 5}},
 )
 
 

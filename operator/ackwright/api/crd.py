@@ -115,7 +115,7 @@ def _condition(kind: str, field: str = "status") -> str:
 
 
 _COLUMNS = [
-    _column("Guarantee", ".spec.guarantee"),
+    _column("Guarantee", ".status.guarantee"),
     _column("Ready", _condition("Ready")),
     _column("Status", _condition("Ready", "reason")),
     _column("Met", _condition("GuaranteeMet")),

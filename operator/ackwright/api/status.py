@@ -163,7 +163,11 @@ class DeliveryStatus(Model):
 
     batch: Annotated[int | None, About("The number of the last micro-batch since the query started.")] = None
     lag: Annotated[
-        int | None, About("The number of offsets between the committed offsets and the ends of the source.")
+        int | None,
+        About(
+            "The number of offsets between the committed offsets and the ends of the source; absent until a driver has "
+            "measured it."
+        ),
     ] = None
     records_per_second: Annotated[float | None, About("Records written per second, over the last ten seconds.")] = None
     abandoned_records: Annotated[
@@ -275,7 +279,7 @@ class Status(Model):
             "fifteen minutes nobody knows whether the conditions still hold."
         ),
     ] = None
-    guarantee: Annotated[Guarantee | None, About("The guarantee that is in force: that of the last valid spec.")] = None
+    guarantee: Annotated[Guarantee | None, About("The guarantee that is in force: that of the accepted spec.")] = None
     group: Annotated[
         Annotated[str, Field(max_length=256)] | None, About("The consumer group that holds the committed offsets.")
     ] = None

@@ -11,10 +11,10 @@ from ackwright.clients.outcome import Outcome
 from ackwright.errors import AckwrightError
 from ackwright.planning.comparison import Comparison, Difference, ObservedTopic, compare, missing
 from ackwright.planning.guarantees import values
+from ackwright.planning.topic_work import too_few_brokers
 from ackwright.planning.topics import TopicPlan
-from ackwright.wording import counted, named
+from ackwright.wording import named
 from ackwright_stream.jobspec import Reason
-from ackwright_stream.reasons import REASONS
 
 ReadTopics = Callable[[Iterable[str]], Mapping[str, ObservedTopic]]  # observe.topics of the same brokers
 
@@ -106,15 +106,10 @@ def _compared(
 
 def _require_brokers(kafka: Kafka, create: Sequence[TopicPlan]) -> None:
     """Raises AckwrightError (BrokersTooFew) if some topic has more replicas than there are brokers."""
-    brokers = len(kafka.brokers())
-    largest = max(create, key=lambda topic: topic.replication_factor, default=None)
-    if largest is not None and largest.replication_factor > brokers:
-        raise AckwrightError(
-            Reason.BROKERS_TOO_FEW,
-            f"topic {largest.name} needs {counted(largest.replication_factor, 'broker')} for as many replicas, but the "
-            f"cluster at {kafka.address} has {brokers}",
-            REASONS[Reason.BROKERS_TOO_FEW].remedy,
-        )
+    up = len(kafka.brokers())
+    problems = too_few_brokers([topic for topic in create if topic.replication_factor > up], up)
+    if problems:
+        raise AckwrightError(Reason.BROKERS_TOO_FEW, f"at {kafka.address}: {'; '.join(map(str, problems))}")
 
 
 def _dry_run(kafka: Kafka, topic: TopicPlan) -> Outcome:

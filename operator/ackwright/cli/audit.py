@@ -240,7 +240,7 @@ def _failed(code: int, ending: Ending | None, log: Sequence[str]) -> AckwrightEr
 
 def _print(report: Report, out: Console) -> None:
     verdict, document = report.verdict, report.document()
-    out.print(Text.assemble((str(report.guarantee), "bold"), " ", (verdict.shown, _STYLES[verdict])))
+    out.print(Text.assemble((str(report.guarantee), "bold"), " ", (report.headline, _STYLES[verdict])))
     counts = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     counts.add_column(style="cyan", no_wrap=True)
     counts.add_column(justify="right")

@@ -9,6 +9,7 @@ import click
 from pydantic import ValidationError
 
 from ackwright.api.spec import DeliveryPipeline, Kafka
+from ackwright.cli.failures import UNSET_VARIABLE
 
 F = TypeVar("F", bound=Callable[..., Any])
 _SINK_OPTION = "--sink-bootstrap-servers"
@@ -33,11 +34,21 @@ def kafka_connection(declared: Kafka | None, servers: str | None, option: str = 
     """
     connection = declared.model_dump(by_alias=True) if declared else {}
     if servers is not None:
+        _require_value(servers, option)
         connection["bootstrapServers"] = servers
     try:
         return Kafka.model_validate(connection)
     except ValidationError as e:
         raise click.BadParameter(e.errors()[0]["msg"], param_hint=option) from e
+
+
+def _require_value(servers: str, option: str) -> None:
+    """Raises click.BadParameter if the shell has expanded the option's value to nothing."""
+    if not servers.strip():
+        raise click.BadParameter(f"the value is empty; {UNSET_VARIABLE}", param_hint=option)
+    if servers.startswith("-"):
+        message = f"the value is missing: {servers} is the next option; {UNSET_VARIABLE}"
+        raise click.BadParameter(message, param_hint=option)
 
 
 def with_bootstrap_servers(

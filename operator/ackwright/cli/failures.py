@@ -14,6 +14,7 @@ from ackwright_stream.jobspec import ExitCode
 
 INTERRUPTED = 130  # 128 + SIGINT, the convention of shells
 ERROR = 70  # EX_SOFTWARE of sysexits.h
+UNSET_VARIABLE = "if it is a shell variable, check that the variable is set"  # the remedy for a value that is not there
 
 # An error as it is printed with -o json: reason and message; of a file also file, line, column and field.
 Error = Mapping[str, object]

@@ -14,7 +14,16 @@ import click
 from click.shell_completion import CompletionItem
 
 from ackwright.cli.examples import epilog
-from ackwright.cli.failures import INTERRUPTED, Error, Failures, colors, emit_errors, errors_of, print_errors
+from ackwright.cli.failures import (
+    INTERRUPTED,
+    UNSET_VARIABLE,
+    Error,
+    Failures,
+    colors,
+    emit_errors,
+    errors_of,
+    print_errors,
+)
 from ackwright.errors import AckwrightError
 from ackwright_stream.reasons import ExitCode, Reason
 
@@ -56,6 +65,7 @@ COMMANDS = {
 # New objects before the garbage collector runs. With Python's 700 it runs hundreds of times while modules are imported,
 # which create no garbage: a fifteenth of the time of `plan`.
 _ALLOCATIONS = 50_000
+_NO_VALUE = "requires an argument."  # the end of click's message for an option whose value is missing
 
 
 def _be_verbose(context: click.Context, _parameter: click.Parameter, value: bool) -> None:
@@ -158,7 +168,7 @@ def invoke(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return int(result) if isinstance(result, int) else ExitCode.OK
     except click.ClickException as e:
-        error = _with_file(e, sys.argv[1:] if arguments is None else arguments)
+        error = _with_remedy(e, sys.argv[1:] if arguments is None else arguments)
         if failures.output == "table":
             error.show()
         else:
@@ -177,8 +187,10 @@ def invoke(arguments: Sequence[str] | None = None) -> int:
         return _report(failures, [{"reason": Reason.UNEXPECTED.value, "message": message}], ExitCode.FAILED)
 
 
-def _with_file(error: click.ClickException, arguments: Sequence[str]) -> click.ClickException:
-    """The error; if -f is missing and a file was named without it, with that file."""
+def _with_remedy(error: click.ClickException, arguments: Sequence[str]) -> click.ClickException:
+    """The error; if an option has no value with the likely cause, and if a file was named without -f with that file."""
+    if isinstance(error, click.BadOptionUsage) and error.message.endswith(_NO_VALUE):
+        return click.BadOptionUsage(error.option_name, f"{error.message[:-1]}; {UNSET_VARIABLE}", error.ctx)
     files = [argument for argument in arguments if argument.endswith((".yaml", ".yml"))]
     if (
         not isinstance(error, click.MissingParameter)

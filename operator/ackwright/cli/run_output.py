@@ -14,6 +14,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 
 from ackwright.apply.topics import Ensured
 from ackwright.cli.output import console, document
+from ackwright.wording import counted
 from ackwright_stream.reports import Failure, ProgressReport
 
 _EVERY_S = 3.0  # between plain lines
@@ -155,9 +156,9 @@ def summary(report: ProgressReport) -> str:
     """One line of a job's progress; counters of what went wrong appear once they are not zero."""
     parts = [
         report.starting.shown if report.starting else report.state,
-        f"{report.records:,} records",
+        f"{counted(report.records, 'record')} written",
         f"{report.records_per_second:,.0f}/s",
-        f"lag {report.lag:,}",
+        f"lag {'unknown' if report.measured_lag is None else format(report.measured_lag, ',')}",
     ]
     for text, count in (
         ("restarts", report.restarts),

@@ -93,6 +93,12 @@ def _watch(read: Callable[[], Resources], shown: Callable[[Resources], Renderabl
         time.sleep(_INTERVAL_S)
 
 
+def guarantee_in_force(resource: Resource) -> str:
+    """That of the spec that the pipeline runs by; before the first reconcile that of its spec."""
+    guarantee: str = resource.get("status", {}).get("guarantee") or resource["spec"]["guarantee"]
+    return guarantee
+
+
 def _conditions(resource: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     return {c["type"]: c for c in resource.get("status", {}).get("conditions", ())}
 
@@ -120,11 +126,11 @@ def _all(resources: Resources, namespace: str | None, *, wide: bool) -> Renderab
         table.add_row(
             *([Text(r["metadata"]["namespace"])] if namespace is None else ()),
             Text(r["metadata"]["name"], style="bold"),
-            r["spec"]["guarantee"],
+            guarantee_in_force(r),
             _truth("Ready", ready),
             _truth("GuaranteeMet", conditions.get("GuaranteeMet", {})),
-            _number(delivery.get("lag")),
-            _number(delivery.get("recordsPerSecond")),
+            _number(delivery.get("lag"), "-"),
+            _number(delivery.get("recordsPerSecond"), "-"),
             *(_wide(r) if wide else ()),
             Text("" if ready.get("status") == "True" else why),
         )
@@ -157,14 +163,17 @@ def one(resource: Resource) -> RenderableType:
 
 def _lines(resource: Resource) -> Iterator[RenderableType]:
     meta, status_ = resource["metadata"], resource.get("status", {})
-    yield Text.assemble((f"{meta['namespace']}/{meta['name']}", "bold"), f"  {resource['spec']['guarantee']}")
+    yield Text.assemble((f"{meta['namespace']}/{meta['name']}", "bold"), f"  {guarantee_in_force(resource)}")
     if status_.get("observedGeneration") != meta.get("generation"):
         yield Text("the operator has not reconciled the present spec yet", style="yellow")
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for column in ("condition", "status", "since", "why"):
         table.add_column(column, no_wrap=column != "why", overflow="fold")
+    shown: dict[str, str] = {}  # by message, the first condition that has it
     for kind, c in _conditions(resource).items():
-        why = c["reason"] + (f": {c['message']}" if c.get("message") else "")
+        message = c.get("message", "")
+        first = shown.setdefault(message, kind)
+        why = c["reason"] + (f": {message if first == kind else f'see {first}'}" if message else "")
         table.add_row(kind, _truth(kind, c), c["lastTransitionTime"], Text(why))
     yield table
     driver, delivery = status_.get("driver"), status_.get("delivery")
@@ -182,7 +191,8 @@ def _lines(resource: Resource) -> Iterator[RenderableType]:
     if delivery:
         rate = _number(delivery.get("recordsPerSecond"))
         batch = f"batch {number}" if (number := _batch(delivery)) else "no batch by this driver yet"
-        figures = f"{batch}, lag {_number(delivery.get('lag'))}, {rate} records/s"
+        lag = "unknown" if delivery.get("lag") is None else _number(delivery["lag"])
+        figures = f"{batch}, lag {lag}, {rate} records/s"
         yield Text(f"delivery  {figures} (at {delivery.get('observedAt')})")
         for field, meaning in _COUNTERS.items():
             if delivery.get(field):
@@ -234,5 +244,5 @@ def _batch(delivery: Mapping[str, Any]) -> str:
     return "" if batch == -1 else _number(batch)
 
 
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:,}"
+def _number(value: float | None, unknown: str = "") -> str:
+    return unknown if value is None else f"{value:,}"

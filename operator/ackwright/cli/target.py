@@ -47,7 +47,7 @@ class Target:
         return min(pods, key=lambda p: "deletionTimestamp" in p["metadata"], default=None)
 
 
-def target_options(command: F) -> F:
+def target_options(command: F, namespace_help: str = "The pipeline's namespace; default: the context's.") -> F:
     """Adds -n NAMESPACE, --kubeconfig and --context.
 
     The command gets `target`, a function that connects when it is called.
@@ -61,7 +61,7 @@ def target_options(command: F) -> F:
     for option in (
         click.option("--context", help="A context of the kubeconfig."),
         click.option("--kubeconfig", help="A kubeconfig file; default: KUBECONFIG, else ~/.kube/config."),
-        click.option("-n", "--namespace", help="The pipeline's namespace; default: the context's."),
+        click.option("-n", "--namespace", help=namespace_help),
     ):
         wrapped = option(wrapped)
     return wrapped  # type: ignore[return-value]

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Literal, NoReturn
 
 import click
@@ -41,7 +42,7 @@ class Row:
     ready: str  # status of Ready
     reason: str  # of Ready
     suspended: bool
-    lag: int | None  # None: no driver has reported
+    lag: int | None  # None: no driver has measured it
     records_per_second: float | None
     restarts: int | None
     observed_at: str | None  # when a driver reported lag and rate
@@ -97,7 +98,7 @@ def ordered(rows: Sequence[Row], by: Order) -> list[Row]:
 @click.option("--sort", "by", type=click.Choice(ORDERS), default="lag", help="The order of pipelines; default: lag.")
 @click.option("--limit", type=click.IntRange(min=1), help="Show this many pipelines at most; the summary counts all.")
 @click.option("-w", "--watch", is_flag=True, help="Show them again every two seconds, until interrupted.")
-@target_options
+@partial(target_options, namespace_help="Show the pipelines of this namespace; default: of all namespaces.")
 @output_option
 def top(*, by: Order, limit: int | None, watch: bool, target: Callable[[], Target], output: OutputFormat) -> int:
     """Show the pipelines of all namespaces by lag, rate or restarts; those that need attention come first.
@@ -191,9 +192,7 @@ def _table(rows: Sequence[Row], limit: int | None, fitting: int | None = None) -
             _number(r.lag),
             _number(r.records_per_second),
             _number(r.restarts),
-            Text(
-                r.ready if r.ready == "True" else r.reason or "not reconciled yet", style="" if r.is_fine else "yellow"
-            ),
+            _ready(r),
         )
     rest = [Text(f"{counted(len(rows) - shown, 'more pipeline')}")] if shown < len(rows) else []
     return Group(line, table, *rest)
@@ -206,4 +205,4 @@ def _ready(r: Row) -> Text:
 
 
 def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:,}"
+    return "-" if value is None else f"{value:,}"

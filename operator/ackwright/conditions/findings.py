@@ -8,7 +8,7 @@ https://github.com/kubernetes-sigs/cli-utils/blob/master/pkg/kstatus/README.md
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ackwright.api.status import CHECKING, ROLLED_BACK, EditStatus, Truth
 from ackwright.errors import AckwrightError
@@ -55,6 +55,7 @@ class Facts:
     held: EditStatus | None = None  # a valid edit by which the pipeline does not run
     waits: bool = False  # for its turn, because other drivers are being replaced
     next_run: str | None = None  # when the next run of a schedule is due
+    reported: bool = True  # whether a driver has ever reported what it delivers
     job_failure: Finding | None = None  # the job's failure that JobRunning reported before this reconcile
 
 
@@ -97,7 +98,8 @@ def job_running(facts: Facts) -> Finding:
         why = next((f": {f.message}" for f in (facts.topics, facts.guarantee) if f.status != "True"), "")
         return Finding("False", ConditionReason.NOT_STARTED, f"no driver has been started{why}")
     if driver.deleting:
-        return Finding("False", ConditionReason.DRAINING, f"{driver.name} is ending; its successor starts afterwards")
+        message = f"{driver.name} is ending{_at_most(driver)}; its successor starts afterwards"
+        return Finding("False", ConditionReason.DRAINING, message)
     # The pod's readiness is the job's own answer, so one request of the operator that fails changes nothing.
     if driver.ready and (progress is None or progress.state is State.RUNNING):
         if facts.stuck and progress:
@@ -161,14 +163,18 @@ def _waits_for_schedule(facts: Facts) -> bool:
 def _draining(driver: DriverPod | None, paused: TopicProblem | None) -> Finding:
     """paused: None if spec.suspend is set."""
     if driver is not None:
-        return Finding(
-            "False", ConditionReason.DRAINING, f"{driver.name} completes its batch and commits its positions"
-        )
+        message = f"{driver.name} completes its batch and commits its positions{_at_most(driver)}"
+        return Finding("False", ConditionReason.DRAINING, message)
     if paused is not None:
         return Finding("False", ConditionReason.PAUSED, str(paused))
     return Finding(
         "False", ConditionReason.SUSPENDED, "set spec.suspend to false to resume from the committed positions"
     )
+
+
+def _at_most(driver: DriverPod) -> str:
+    """How long Kubernetes lets the driver drain, behind what it does."""
+    return "" if driver.drain_s is None else f", for at most {driver.drain_s} s"
 
 
 def _not_running(driver: DriverPod, progress: ProgressReport | None) -> Finding:
@@ -242,6 +248,8 @@ def _guarantee_met(facts: Facts, job: Finding) -> Finding:
     failure = _last_failure(facts)
     if failure and REASONS[failure.reason].breaks_guarantee and job.status != "True":
         return Finding("False", failure.reason, failure.message)
+    if facts.guarantee.status == "True" and not facts.reported:
+        return replace(facts.guarantee, message="topics and brokers keep it; no driver has delivered yet")
     return facts.guarantee
 
 
@@ -271,13 +279,16 @@ def _stalled(facts: Facts, job: Finding, *, settled: bool) -> Finding:
     halted = driver is not None and driver.exit_code in (ExitCode.INVALID, ExitCode.HALTED) and _may_halt_again(facts)
     if driver and halted and job.status != "True":
         return _halted(driver)
+    if facts.topics.reason == Reason.TOPIC_MISSING and any(topic.id for topic in facts.topics.lost_topics):
+        # Of a topic that existed the records are lost. One that never did may be created by another program.
+        return Finding("True", Reason.TOPIC_MISSING, facts.topics.message, facts.topics.lost_topics)
     if facts.held is not None and facts.held.state != CHECKING:
         return _held(facts.held)
     # How long copying replicas takes depends on their size, so it has no deadline.
     if facts.expired and not settled and facts.topics.reason != ConditionReason.REPAIRING:
         why = job.message or facts.topics.message
         return Finding("True", ConditionReason.DEADLINE_EXCEEDED, f"not ready in time (ACKWRIGHT_SETTLE): {why}")
-    return Finding("False", ConditionReason.PROGRESSING)
+    return Finding("False", ConditionReason.NOT_STALLED)
 
 
 def _held(edit: EditStatus) -> Finding:
@@ -304,7 +315,7 @@ def _halted(driver: DriverPod) -> Finding:
 
 def _reconciling(facts: Facts, job: Finding, stalled: Finding, *, settled: bool) -> Finding:
     if stalled.status == "True":
-        return Finding("False", ConditionReason.STALLED, stalled.message)
+        return Finding("False", ConditionReason.STALLED, "see Stalled")
     if facts.held is not None:
         message = "the edit is checked in a pod, and the earlier spec keeps running until it has passed"
         return Finding("True", ConditionReason.CHECKING_EDIT, message)

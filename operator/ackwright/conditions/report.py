@@ -64,6 +64,7 @@ def status(before: Status, observation: Observation, outcome: Outcome, now: date
     conflicts = observation.recorded.conflicts
     schedule = schedule_status(observation.pipeline, before.schedule, outcome.workload, now)
     edit = [str(change) for change in observation.edit] if outcome.pending else []
+    delivery = figures(before.delivery, observation.progress, now)
     facts = Facts(
         suspended=observation.pipeline.spec.suspend,
         paused=work.pause,
@@ -80,6 +81,7 @@ def status(before: Status, observation: Observation, outcome: Outcome, now: date
         held=observation.decision.held,
         waits=outcome.waits,
         next_run=schedule.next_schedule_time if schedule else None,
+        reported=delivery is not None,
         job_failure=_job_failure(before),
     )
     aspects = findings(facts)
@@ -100,7 +102,7 @@ def status(before: Status, observation: Observation, outcome: Outcome, now: date
         finished_run=finished_run(observation.pipeline, before.finished_run, outcome.workload),
         schedule=schedule,
         driver=_driver(driver, observation.progress, before.driver) if driver else None,
-        delivery=figures(before.delivery, observation.progress, now),
+        delivery=delivery,
     )
 
 
@@ -156,12 +158,16 @@ def _driver(driver: DriverPod, progress: ProgressReport | None, before: DriverSt
 
 
 def figures(before: DeliveryStatus | None, progress: ProgressReport | None, now: datetime) -> DeliveryStatus | None:
-    """The figures of the driver, renewed at most every half minute; the earlier ones if no driver answers."""
-    if progress is None:
+    """The figures of the driver, renewed at most every half minute.
+
+    The earlier ones, with their time, if no driver answers, or one that has neither delivered nor measured yet: its
+    zeros would hide the lag, and end an alert for it, at each restart.
+    """
+    if progress is None or (progress.measured_lag is None and not progress.batches):
         return before
     fresh = DeliveryStatus(
         batch=progress.batch_id,
-        lag=progress.lag,
+        lag=progress.measured_lag,
         records_per_second=progress.records_per_second,
         abandoned_records=progress.abandoned_records,
         malformed_records=progress.malformed_records,

@@ -57,7 +57,7 @@ def never_valid(previous: Sequence[Condition], invalid: str, now: str, generatio
     findings = {kind: unknown for kind in ORDER if kind not in _OPTIONAL} | {
         "Ready": Finding("False", Reason.INVALID_SPEC, invalid),
         "Stalled": Finding("True", Reason.INVALID_SPEC, invalid),
-        "Reconciling": Finding("False", ConditionReason.STALLED, invalid),
+        "Reconciling": Finding("False", ConditionReason.STALLED, "see Stalled"),
     }
     return merged(previous, findings, now, generation)
 

@@ -195,7 +195,7 @@ def _with_status(resource: Object, report: ProgressReport | None) -> Object:
     ready = report.state in _READY
     message = "" if ready or report.last_error is None else str(report.last_error)
     condition: dict[str, Any] = {"type": "Ready", "status": str(ready), "message": message}
-    delivery = {"lag": report.lag, "recordsPerSecond": report.records_per_second, "batch": report.batch_id}
+    delivery = {"lag": report.measured_lag, "recordsPerSecond": report.records_per_second, "batch": report.batch_id}
     return {
         **resource,
         "status": {

@@ -161,7 +161,11 @@ def _lane(topic: str, partition: str, position: int, end: int | None) -> View:
 
 def _progress(progress: Object | None) -> View | None:
     """The driver's report without its positions, which are in the lanes."""
-    return {k: v for k, v in progress.items() if k not in ("positions", "ends")} if progress else None
+    if not progress:
+        return None
+    measured = progress.get("ends") or progress.get("lag")  # as ProgressReport.measured_lag
+    hidden = ("positions", "ends") if measured else ("positions", "ends", "lag")
+    return {k: v for k, v in progress.items() if k not in hidden}
 
 
 def _pod(pod: Object) -> View:

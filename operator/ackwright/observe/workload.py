@@ -73,6 +73,7 @@ def driver_pod(pod: Object) -> DriverPod:
         ready=conditions.get("Ready", {}).get("status") == "True",
         deleting=bool(meta.get("deletionTimestamp")),
         gone_by=meta.get("deletionTimestamp"),
+        drain_s=spec.get("terminationGracePeriodSeconds"),
         node_lost=conditions.get("DisruptionTarget", {}).get("reason") == _NODE_LOST,
         node=spec.get("nodeName"),
         restarts=container.get("restartCount", 0),

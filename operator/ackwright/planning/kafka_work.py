@@ -68,7 +68,7 @@ def kafka_work(
     replaced = frozenset(name for name in kafka.topics if recorded.is_replaced(name, kafka.topics))
     absent = _missing_topics(plan, needed, kafka, recorded)
     if absent:
-        error = _topics_missing(absent, kafka, recorded)
+        error = _topics_missing(plan, absent, kafka, recorded)
         return KafkaWork(
             missing=error,
             missing_topics=tuple(LostTopic(name, recorded.ids.get(name)) for name in absent),
@@ -172,7 +172,9 @@ def _missing_topics(
     return tuple(n for n in names if n in undeclared or recorded.is_deleted(n, kafka.topics))
 
 
-def _topics_missing(names: Sequence[str], kafka: KafkaState, recorded: RecordedTopics) -> AckwrightError:
+def _topics_missing(
+    plan: DeliveryPlan, names: Sequence[str], kafka: KafkaState, recorded: RecordedTopics
+) -> AckwrightError:
     deleted = [n for n in names if recorded.is_deleted(n, kafka.topics)]
     never_created = [n for n in names if n not in deleted]
     problems = []
@@ -186,9 +188,14 @@ def _topics_missing(names: Sequence[str], kafka: KafkaState, recorded: RecordedT
         them, loss = ("it", "its loss") if len(deleted) == 1 else ("them", "their loss")
         problems.append(
             f"{named('topic', deleted)} {_do(deleted)} not exist any more; "
-            f"restore {them}, or accept {loss}: ackwright accept-topic"
+            f"restore {them}, or accept {loss}: {_accepting(plan, deleted)}"
         )
     return AckwrightError(Reason.TOPIC_MISSING, "; ".join(problems))
+
+
+def _accepting(plan: DeliveryPlan, topics: Sequence[str]) -> str:
+    """The commands that accept the loss of these topics, as a shell takes them."""
+    return " && ".join(f"ackwright accept-topic {plan.name} {topic} -n {plan.namespace}" for topic in topics)
 
 
 def _do(names: Sequence[str]) -> str:
@@ -203,7 +210,7 @@ def _pause(
         return TopicProblem(
             Reason.TOPIC_REPLACED,
             "; ".join(f"topic {t.name} was deleted and recreated (id {t.current_id}, before {t.id})" for t in lost),
-            "its records that were not delivered are lost: accept the loss with ackwright accept-topic",
+            f"its records that were not delivered are lost; to accept that: {_accepting(plan, [t.name for t in lost])}",
             lost,
         )
     drifted = drift(plan, kafka.topics, "pause")

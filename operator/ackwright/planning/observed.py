@@ -55,6 +55,7 @@ class DriverPod:
     ready: bool = False
     deleting: bool = False
     gone_by: str | None = None  # when a pod that is being deleted should be gone
+    drain_s: int | None = None  # how long it may take to end once it is being deleted; None: not known
     node_lost: bool = False  # it is being deleted because its node does not answer
     node: str | None = None
     restarts: int = 0

@@ -46,7 +46,7 @@ def combined_work(targets: Iterable[TopicPlan], observed: Mapping[str, ObservedT
     # One cause, which is reported once for all topics.
     short = [t for t in targets if _lacks_brokers(t, observed.get(t.name), brokers)]
     others = (p for part in parts for p in part.problems if p.reason is not Reason.BROKERS_TOO_FEW)
-    problems = (*_too_few_brokers(short, brokers), *others)
+    problems = (*too_few_brokers(short, len(brokers.racks)), *others)
     if any(p.blocks for p in problems):
         return TopicWork(problems=problems)
     # The operator may have throttled a topic that it no longer manages.
@@ -272,7 +272,7 @@ def _problems(target: TopicPlan, actual: ObservedTopic, brokers: Brokers) -> tup
             )
         )
     if _lacks_brokers(target, actual, brokers):
-        problems.extend(_too_few_brokers([target], brokers))
+        problems.extend(too_few_brokers([target], len(brokers.racks)))
     unknown = [s.name for s in target.config if s.name not in actual.config]
     if unknown:
         problems.append(
@@ -291,12 +291,11 @@ def _lacks_brokers(target: TopicPlan, actual: ObservedTopic | None, brokers: Bro
     return target.replication_factor > max(present, len(brokers.racks))
 
 
-def _too_few_brokers(topics: Sequence[TopicPlan], brokers: Brokers) -> tuple[TopicProblem, ...]:
-    """One problem for the topics with the same number of replicas."""
+def too_few_brokers(topics: Sequence[TopicPlan], up: int) -> tuple[TopicProblem, ...]:
+    """The problems of topics with more replicas than brokers are up: one for those with the same number of replicas."""
     groups: dict[tuple[int, int | None], list[str]] = {}
     for t in topics:
         groups.setdefault((t.replication_factor, t.broker_failures), []).append(t.name)
-    up = len(brokers.racks)
     return tuple(
         TopicProblem(
             Reason.BROKERS_TOO_FEW,

@@ -48,7 +48,7 @@ def test_positions_that_were_set_by_hand_halt_until_they_are_accepted_once(datab
     refused = moved(lambda: running.lanes.advance(0, [Range(A, 0, 10)], rows(A, 0, 10)))
     assert "in-0: 7" in refused.message
     error = moved(lambda: take(spec))
-    assert f"ackwright accept-positions {error.fingerprint}" in error.message
+    assert f"ackwright accept-positions {spec.name} {error.fingerprint} -n {spec.namespace}" in error.message
     assert "set the positions back by hand" in error.message
     assert (offsets(database), position(database)) == ([], 7)
     accepting = replace(spec, accepted_positions=error.fingerprint)

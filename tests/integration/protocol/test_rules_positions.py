@@ -229,7 +229,7 @@ def test_rule_03_a_running_driver_names_what_its_next_start_accepts(pipe: NewPip
     error = complete(caught.value, owned)  # as the driver does
     accepted = error.fingerprint
     assert f"({p.lane(0)}: 3, {p.lane(1)}: 3)" in error.message
-    assert f"accept-positions {accepted}," in error.message
+    assert f"accept-positions {p.job.name} {accepted} -n {p.job.namespace}," in error.message
     p = replace(p, job=replace(p.job, accepted_positions=accepted))
     assert p.take().positions == {p.lane(0): 3, p.lane(1): 3}
 
@@ -262,7 +262,7 @@ def test_rule_03_offsets_set_by_hand_between_two_runs_halt_until_they_are_accept
         p.take()
     assert caught.value.reason is Reason.POSITIONS_MOVED
     accepted = p.accepting(3)
-    assert f"ackwright accept-positions {accepted.job.accepted_positions}" in caught.value.message
+    assert f"ackwright accept-positions {p.job.name} {accepted.job.accepted_positions} -n" in caught.value.message
     assert reason_of(p.accepting(4).take) is Reason.POSITIONS_MOVED
     assert (p.positions(), p.driver_at()) == ({0: 3, 1: 3}, 0)
     assert accepted.take().positions == {p.lane(0): 3, p.lane(1): 3}

@@ -83,7 +83,7 @@ def test_a_missing_permission_is_named_and_delays_one_topic_only(
     assert_not_throttled(everybody, source)
     grant(guarded, user, everything)
     reconcile_until(world, matches_plan(world), "it recovers without help")
-    assert world.conditions("Stalled", "Ready") == ["False/Progressing", "True/Delivering"]
+    assert world.conditions("Stalled", "Ready") == ["False/NotStalled", "True/Delivering"]
     healed = observed_topic(everybody, source)
     assert (healed.partitions, healed.replication_factor, healed.config["retention.ms"]) == (3, 2, WEEK)
     assert_not_throttled(everybody, source)

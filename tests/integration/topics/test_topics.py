@@ -122,9 +122,7 @@ def test_no_answer_to_a_creation_is_unknown(guarded: EmbeddedKafka, topic_plan: 
 
 def test_too_few_brokers_names_both_numbers(guarded: EmbeddedKafka, topic_plan: TopicPlan) -> None:
     client = Kafka(Cluster(guarded.bootstrap_servers))
-    with pytest.raises(
-        AckwrightError, match=r"needs 3 brokers for as many replicas, but the cluster at .* has 1; add brokers"
-    ) as e:
+    with pytest.raises(AckwrightError, match="needs 3 brokers for 3 replicas, but only 1 is up; add brokers") as e:
         ensure(client, [topic_plan], read_topics=functools.partial(topics, client))
     assert e.value.reason is Reason.BROKERS_TOO_FEW
     assert "\n" not in e.value.message

@@ -203,6 +203,7 @@ def test_columns_show_existing_fields() -> None:
         "Next run",
         "Why",
     ]
+    assert columns[0]["jsonPath"] == ".status.guarantee", "that of an edit is not in force before it is accepted"
     for column in columns:
         path = column["jsonPath"].lstrip(".")
         named = re.fullmatch(

@@ -20,7 +20,7 @@ from unit.world import World
 
 MOVED = [(Lane("flights", partition), Position(5 * partition)) for partition in range(7)]
 FINGERPRINT, ANOTHER = positions.fingerprint(MOVED), positions.fingerprint(MOVED[:1])
-BY_THE_JOB = f"{positions.moved(MOVED)} (exit code 3, 1 restarts)"
+BY_THE_JOB = f"{positions.moved(MOVED, namespace='ops', name='p')} (exit code 3, 1 restarts)"
 
 
 def status(halt: dict[str, Any] | None, fingerprint: str | None = FINGERPRINT) -> dict[str, Any]:
@@ -35,7 +35,7 @@ def moved(message: str = BY_THE_JOB, reason: str = "PositionsMoved", truth: str 
 
 def after_the_halt(*lanes: tuple[Lane, Position]) -> dict[str, Any]:
     """The status that the operator writes once the job has halted at these positions."""
-    error = positions.moved(lanes)
+    error = positions.moved(lanes, namespace="ops", name="p")
     written: dict[str, Any] = World().settle().end_driver(Ending(3, error.failure)).resource["status"]
     return written
 
@@ -130,10 +130,13 @@ def test_offsets_that_are_set_meanwhile_are_named_when_the_time_is_over(
     accept: Invoke, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster = HaltedCluster(status(moved()))
-    cluster.after = status(moved(str(positions.moved(MOVED[:1]))), ANOTHER)
+    cluster.after = status(moved(str(positions.moved(MOVED[:1], namespace="ops", name="p"))), ANOTHER)
     moments = iter(range(0, 100, 10))
     monkeypatch.setattr(time, "monotonic", lambda: next(moments))
     monkeypatch.setattr(time, "sleep", lambda _: None)
     assert accept(cluster, "p", "--timeout", "15") == ExitCode.FAILED
-    assert f"p has not resumed after 15 s: PositionsMoved: {positions.moved(MOVED[:1])}" in capsys.readouterr().err
+    assert (
+        f"p has not resumed after 15 s: PositionsMoved: {positions.moved(MOVED[:1], namespace='ops', name='p')}"
+        in capsys.readouterr().err
+    )
     assert len(cluster.patched) == 1

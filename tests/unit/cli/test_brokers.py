@@ -45,8 +45,27 @@ def test_the_sinks_option_is_refused_without_a_cluster_of_its_own() -> None:
 
 
 def test_an_invalid_address_is_refused() -> None:
-    with pytest.raises(click.BadParameter):
-        with_bootstrap_servers(load(SECURED)[0], "")
+    with pytest.raises(click.BadParameter, match="must be host:port"):
+        with_bootstrap_servers(load(SECURED)[0], "kafka")
+
+
+@pytest.mark.parametrize("option", ["--bootstrap-servers", "--sink-bootstrap-servers"])
+@pytest.mark.parametrize(
+    ("rest", "message"),
+    [
+        (["", "-v"], "the value is empty"),  # "$KAFKA"
+        (["-v"], "the value is missing: -v is the next option"),  # $KAFKA
+        ([], "requires an argument"),  # $KAFKA at the end of the line
+    ],
+)
+def test_a_value_that_an_unset_variable_leaves_empty_is_named(
+    option: str, rest: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.invoke(["check", "-f", str(TWO_CLUSTERS), option, *rest]) == ExitCode.INVALID
+    error = capsys.readouterr().err
+    assert option in error
+    assert message in error
+    assert "check that the variable is set" in error
 
 
 @pytest.mark.parametrize(

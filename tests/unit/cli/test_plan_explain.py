@@ -14,7 +14,10 @@ import pytest
 import yaml
 
 from ackwright.cli import main
+from ackwright.cli.explain import carrying
 from ackwright.errors import AckwrightError
+from ackwright.planning.chain import chain
+from ackwright.planning.plan import load
 from ackwright_stream.jobspec import ExitCode, Reason
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
@@ -99,6 +102,41 @@ def test_explain_names_the_weakest_link(capsys: pytest.CaptureFixture[str]) -> N
     assert explanation["clients"]["upstreamProducer"]["librdkafka"]["partitioner"] == "murmur2_random"
     main.invoke(["explain", "-f", EXACTLY_ONCE])
     assert "Weakest link: downstream consumer" in capsys.readouterr().out
+
+
+def _lines(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[str]:
+    assert main.invoke(["explain", *arguments]) == ExitCode.OK
+    return capsys.readouterr().out.splitlines()
+
+
+@pytest.mark.parametrize("example", sorted(EXAMPLES.glob("*.yaml")), ids=lambda file: file.stem)
+def test_explain_shows_each_link_on_a_screen_and_all_of_it_with_details(
+    capsys: pytest.CaptureFixture[str], example: Path
+) -> None:
+    brief = _lines(capsys, "-f", str(example))
+    assert len(brief) <= 30
+    links = chain(load(example)[1]).links
+    details = _lines(capsys, "-f", str(example), "--details")
+    assert len(details) > 3 * len(brief)
+    for link in links:
+        assert any(line.startswith(link.name + "  ") and link.subject in line for line in brief), link.name
+        assert any(line.strip() == f"{link.name}: {link.subject}" for line in details), link.name
+
+
+def test_explain_shows_of_each_link_the_setting_that_carries_the_guarantee() -> None:
+    links = chain(load(Path(EXACTLY_ONCE))[1]).links
+    assert [setting.name for link in links if (setting := carrying(link))] == [
+        "acks",
+        "replication.factor",
+        "isolation.level",
+        "spark.task.maxFailures",
+        "acks",
+        "advance",
+        "replication.factor",
+        "isolation.level",
+    ]
+    delta = chain(load(EXAMPLES / "orders-to-delta.yaml")[1]).links
+    assert {link.name for link in delta if carrying(link) is None} == {"sink table", "downstream reader"}
 
 
 def test_bad_input_is_one_sentence_without_a_stack_trace(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

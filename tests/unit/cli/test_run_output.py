@@ -41,9 +41,11 @@ EXPIRED = Failure(Reason.DATA_EXPIRED, "gone")
 ENSURED = Ensured(("a",), (Difference("b", "partitions", "6", "4", "as declared"),))
 
 
-def test_the_summary_names_records_rate_lag_and_only_counters_that_count() -> None:
-    assert summary(REPORT) == "running  12,345 records  1,500/s  lag 7  restarts 1"
-    assert summary(STARTING) == "starting  0 records  0/s  lag 0"
+def test_the_summary_names_written_records_rate_lag_and_only_counters_that_count() -> None:
+    assert summary(REPORT) == "running  12,345 records written  1,500/s  lag 7  restarts 1"
+    assert summary(STARTING) == "starting  0 records written  0/s  lag unknown"
+    assert summary(replace(STARTING, ends={"in": {"0": 5}})).endswith("  lag 0")
+    assert summary(replace(REPORT, records=1)).startswith("running  1 record written  ")
 
 
 def test_before_the_first_batch_the_summary_says_what_the_driver_does() -> None:
@@ -77,7 +79,7 @@ def test_a_terminal_gets_a_bar_with_records_rate_and_lag() -> None:
     shown = TextDisplay(Console(file=out, width=200, force_terminal=True))
     with shown:
         shown.progress(REPORT)
-    assert "12,345 records  1,500/s  lag 7" in out.getvalue()
+    assert "12,345 records written  1,500/s  lag 7" in out.getvalue()
 
 
 def test_differences_name_both_values() -> None:

@@ -72,6 +72,47 @@ def test_all_namespaces_and_why_one_is_not_ready(cluster: Cluster, capsys: pytes
     assert flights.split() == ["ops", "flights", "exactly-once", "True", "1,234", "5.0"]
 
 
+def test_a_lag_that_nobody_has_measured_is_not_shown_as_a_number(
+    cluster: Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    del cluster.resources[0]["status"]["delivery"]["lag"]
+    assert main.invoke(["status"]) == ExitCode.OK
+    assert capsys.readouterr().out.splitlines()[1].split() == ["flights", "exactly-once", "True", "-", "5.0"]
+    assert main.invoke(["status", "flights"]) == ExitCode.OK
+    assert "batch 7, lag unknown, 5.0 records/s" in capsys.readouterr().out
+
+
+def test_the_guarantee_is_that_in_force(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
+    cluster.resources[0]["status"]["guarantee"] = "at-least-once"
+    assert main.invoke(["status"]) == ExitCode.OK
+    assert capsys.readouterr().out.splitlines()[1].split()[1] == "at-least-once"
+    assert main.invoke(["status", "flights"]) == ExitCode.OK
+    assert capsys.readouterr().out.splitlines()[0] == "ops/flights  at-least-once"
+
+
+def test_a_cause_that_several_conditions_share_is_printed_once(
+    cluster: Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    conditions = [
+        condition("Ready", "False", "PositionLost", "lane in-0 has no position"),
+        condition("GuaranteeMet", "Unknown", "Creating", "another cause"),
+        condition("JobRunning", "False", "PositionLost", "lane in-0 has no position"),
+        condition("Stalled", "True", "PositionLost", "lane in-0 has no position"),
+        condition("Reconciling", "False", "Settled", ""),
+    ]
+    cluster.resources[0]["status"]["conditions"] = conditions
+    assert main.invoke(["status", "flights"]) == ExitCode.FAILED
+    rows = [line.rstrip() for line in capsys.readouterr().out.splitlines()[2:7]]
+    endings = [
+        "PositionLost: lane in-0 has no position",
+        "Creating: another cause",
+        "PositionLost: see Ready",
+        "PositionLost: see Ready",
+        "Settled",
+    ]
+    assert [row.endswith("  " + ending) for row, ending in zip(rows, endings, strict=True)] == [True] * 5
+
+
 def test_wide(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
     assert main.invoke(["status", "-o", "wide"]) == ExitCode.OK
     _, row = capsys.readouterr().out.splitlines()

@@ -67,6 +67,13 @@ def test_every_namespace_unless_one_is_named(
     assert "billing" not in capsys.readouterr().out
 
 
+def test_the_help_of_the_namespace_says_what_the_command_does(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.invoke(["top", "--help"]) == ExitCode.OK
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "default: of all namespaces" in shown
+    assert "the context's" not in shown
+
+
 def test_a_guarantee_that_is_not_met_comes_first_and_fails(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -113,6 +120,16 @@ def test_a_suspended_pipeline_is_fine_and_one_without_a_status_is_not() -> None:
     new = {"metadata": {"namespace": "ops", "name": "n"}, "spec": {"guarantee": "at-least-once"}}
     assert not row(new).is_fine
     assert not row(pipeline("u", met="Unknown")).is_fine, "nothing is known of the guarantee"
+
+
+def test_a_lag_that_nobody_has_measured_is_not_shown_as_a_number(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    resource = pipeline("a")
+    del resource["status"]["delivery"]["lag"]
+    assert top(monkeypatch, Cluster(resource)) == ExitCode.OK
+    *_, shown = capsys.readouterr().out.splitlines()
+    assert shown.split() == ["ops", "a", "exactly-once", "True", "-", "2.5", "3", "True"]
 
 
 def test_no_pipelines(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -88,6 +88,17 @@ def test_each_recorded_pipeline_has_a_view(name: str) -> None:
     assert detail(recorded.resource(name), read, REMEDIES)["row"]["name"] == name
 
 
+def test_a_driver_that_has_not_measured_its_lag_reports_none() -> None:
+    row = recorded.resource("delayed-flights")
+    for report, expected in (
+        ({"lag": 0, "ends": {}}, None),
+        ({"lag": 0, "ends": {"in": {"0": 9}}}, 0),
+        ({"lag": 7}, 7),
+    ):
+        shown = detail(row, Details(progress={"positions": {}, **report}), REMEDIES)
+        assert shown["progress"].get("lag") == expected
+
+
 def test_lanes_are_in_the_order_of_their_partitions_and_have_a_lag_if_the_ends_are_known() -> None:
     report: dict[str, Any] = {"positions": {"in": {"10": 5, "9": 7}}}
     assert [(lane["partition"], lane["position"], lane["lag"]) for lane in lanes(report)] == [

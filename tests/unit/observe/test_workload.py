@@ -30,6 +30,7 @@ POD: dict[str, Any] = {
     },
     "spec": {
         "nodeName": "node-1",
+        "terminationGracePeriodSeconds": 60,
         "containers": [{"name": "driver", "image": "i"}],
         "volumes": [
             {"name": "mesh-ca", "configMap": {"name": "mesh-ca-root"}},
@@ -58,6 +59,7 @@ RUNNING = DriverPod(
     uid="pod-uid",
     phase="Running",
     ready=True,
+    drain_s=60,
     node="node-1",
     config="p-job-0123456789",
     revision="p-5c7d",

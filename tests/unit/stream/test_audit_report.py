@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -68,6 +69,15 @@ def test_each_verdict_has_an_exit_code_and_several_reports_have_the_worst() -> N
     assert Verdict.worst([Verdict.HELD, Verdict.UNPROVEN]) is Verdict.UNPROVEN
     assert Verdict.worst([Verdict.BROKEN, Verdict.UNPROVEN]) is Verdict.BROKEN
     assert Verdict.worst([]) is Verdict.HELD
+
+
+@pytest.mark.parametrize("counted", ["sent", "counted", "expected", "delivered", "dead_letters"])
+def test_over_no_records_nothing_was_there_to_judge(counted: str) -> None:
+    empty = replace(report(Guarantee.EXACTLY_ONCE), sent=0, counted=0, expected=0, delivered=0)
+    assert text(empty).startswith("exactly-once: held, over no records: nothing was there to judge\n")
+    assert empty.verdict is Verdict.HELD, "nothing was left unjudged"
+    one = text(replace(empty, **{counted: 1}))  # type: ignore[arg-type]
+    assert one.startswith("exactly-once: held\n")
 
 
 def test_both_forms_say_the_same() -> None:

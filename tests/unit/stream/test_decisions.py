@@ -106,7 +106,7 @@ def test_a_loss_is_identified_by_decision_and_positions() -> None:
     with pytest.raises(JobError) as e:
         last_decision(None, COMMITTED)
     assert e.value.fingerprint == loss_of("", {FIRST: 7, SECOND: 9})
-    assert f"accept-state-loss that the state starts empty (fingerprint {e.value.fingerprint})" in e.value.message
+    assert f"accept-state-loss NAME that the state starts empty (fingerprint {e.value.fingerprint})" in e.value.message
 
 
 def test_the_loss_of_state_behind_an_unreadable_decision_cannot_be_accepted() -> None:

@@ -112,7 +112,7 @@ def test_the_fingerprint_of_the_message_lets_it_continue_and_no_other_does() -> 
     with pytest.raises(JobError) as caught:
         ownership._require_own(lanes_of(store), store.committed, store.records)
     accepted = positions.fingerprint([(A, FOREIGN), (B, Position(7))])
-    assert f"ackwright accept-positions {accepted}," in caught.value.message
+    assert f"ackwright accept-positions {JOB.name} {accepted} -n {JOB.namespace}," in caught.value.message
     assert caught.value.fingerprint == accepted
     assert reason_of(store, accepted=accepted) is None
     for other in (None, "", positions.fingerprint([(A, FOREIGN)])):
@@ -153,7 +153,7 @@ def test_a_query_that_fails_names_all_positions_that_were_moved() -> None:
         lanes_of(store).advance_all({A: 9})
     failed = Query(unused, JOB, owned(store), unused, unused)._failed(caught.value)
     accepted = positions.fingerprint([(A, FOREIGN), (B, Position(7))])
-    assert f"ackwright accept-positions {accepted}," in failed.error.message
+    assert f"ackwright accept-positions {JOB.name} {accepted} -n {JOB.namespace}," in failed.error.message
     assert (caught.value.fingerprint, failed.error.fingerprint) == (None, accepted)
 
 

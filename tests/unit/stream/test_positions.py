@@ -52,13 +52,13 @@ def test_a_younger_drivers_position_ends_this_one() -> None:
 
 def test_moved_positions_are_named_with_what_accepts_them() -> None:
     foreign = [(Lane("t", n), Position(10 * n)) for n in range(7)]
-    one, all_ = positions.moved(foreign[:1]), positions.moved(reversed(foreign))
+    one, all_ = (positions.moved(moved, namespace="ops", name="p") for moved in (foreign[:1], reversed(foreign)))
     assert one.reason is all_.reason is Reason.POSITIONS_MOVED
     assert "moved a position (t-0: 0):" in one.message
     assert "moved 7 positions (t-0: 0, t-1: 10, t-2: 20, t-3: 30, t-4: 40 and 2 more):" in all_.message
     for error, listed in ((one, foreign[:1]), (all_, foreign)):
         assert error.failure.fingerprint == positions.fingerprint(listed)
-        assert f"ackwright accept-positions {positions.fingerprint(listed)}," in error.message
+        assert f"ackwright accept-positions p {positions.fingerprint(listed)} -n ops," in error.message
 
 
 def test_one_moved_position_of_several_has_no_fingerprint() -> None:

@@ -111,4 +111,4 @@ def test_no_module_repeats_a_remedy_of_the_table() -> None:
 
 def test_control_a_remedy_is_recognised_within_a_longer_message() -> None:
     source = "f'{lane} is lost; set the positions by hand, start the pipeline ' 'again, and accept them with "
-    assert repeated(source + "ackwright accept-positions'") == {Reason.POSITION_LOST}
+    assert repeated(source + "ackwright accept-positions NAME'") == {Reason.POSITION_LOST}

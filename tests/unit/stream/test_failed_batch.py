@@ -1,0 +1,64 @@
+"""A batch that fails names its offsets: among them is the record that a transform or a sink failed at."""
+
+from __future__ import annotations
+
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ackwright_stream import query as module
+from ackwright_stream.delivery.batch import Output
+from ackwright_stream.errors import JobError
+from ackwright_stream.jobspec import Reason
+from ackwright_stream.ownership import Ownership
+from ackwright_stream.positions import Lane, Range, Task
+from ackwright_stream.progress import Progress
+from ackwright_stream.query import Query, of_batch
+from minimal_job import minimal_job
+
+RANGES = [Range(Lane("in", n), 10 * n, 10 * n + 5) for n in range(7)]
+
+
+class Failing:
+    """A guarantee under which each batch fails with this error, and is not abandoned."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+    def deliver(self, *_: object) -> None:
+        raise self.error
+
+    def abandon(self, *_: object) -> int:
+        return 0
+
+
+def failed(monkeypatch: pytest.MonkeyPatch, error: Exception) -> JobError | Exception:
+    spark: Any = SimpleNamespace(streams=SimpleNamespace(active=[None]))
+    lanes: Any = SimpleNamespace(sink=None)
+    positions = {r.lane: r.start for r in RANGES[:1]}
+    subject = Query(spark, minimal_job(), Ownership(positions, 0, lanes), Progress(minimal_job()), threading.Event())
+    monkeypatch.setattr(subject, "_delivery", Failing(error))
+    monkeypatch.setattr(module, "running_execution", lambda *_: None)
+    monkeypatch.setattr(module, "tasks", lambda _: [Task(0, tuple(RANGES[:1]), (0,))])
+    rows: Any = SimpleNamespace()
+    with pytest.raises((JobError, RuntimeError)) as caught:
+        subject._deliver(rows, 3, Output(rows))
+    return caught.value
+
+
+def test_a_failed_batch_names_its_offsets(monkeypatch: pytest.MonkeyPatch) -> None:
+    error = failed(monkeypatch, RuntimeError("boom"))
+    assert isinstance(error, JobError)
+    assert (error.reason, error.message) == (Reason.BATCH_FAILED, "boom; the batch has the offsets in-0@0 to 4")
+
+
+def test_another_failure_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    lost = JobError(Reason.POSITION_LOST, "gone")
+    assert failed(monkeypatch, lost) is lost
+
+
+def test_of_many_partitions_some_are_named() -> None:
+    message = of_batch(JobError(Reason.BATCH_FAILED, "boom"), RANGES).message
+    assert message.endswith("in-3@30 to 34, in-4@40 to 44 and 2 more partitions")
