@@ -7,6 +7,7 @@ python tools/check_words.py --count REV  the counts by word and directory, at a 
 
 from __future__ import annotations
 
+import functools
 import io
 import re
 import subprocess
@@ -24,6 +25,8 @@ LIST = tomllib.loads((ROOT / "tools" / "words.toml").read_text())
 # A word ends at an underscore, a digit, or where camel case begins the next word.
 _WORD = r"(?:(?<![A-Za-z])|(?<=[a-z])(?=[A-Z]))(?i:{})(?:(?![A-Za-z])|(?<=[a-z])(?=[A-Z]))"
 _PATTERNS = {kind: [(w, re.compile(_WORD.format(w))) for w in LIST[kind]] for kind in ("anywhere", "names")}
+# Most lines have none of the words, which one search shows.
+_ANY = {kind: re.compile("|".join(_WORD.format(w) for w in LIST[kind])) for kind in _PATTERNS}
 Hit = tuple[str, int, str, str]  # file, line, the pattern of the list, the text that matches
 
 
@@ -31,11 +34,18 @@ def hits(file: str, text: str) -> Iterator[Hit]:
     """Every hit in the text of a file."""
     exceptions = [re.compile(e["pattern"]) for e in LIST["allow"] if any(fnmatch(file, f) for f in e["files"])]
     for kind, number, part in _parts(file, text):
+        if not _has_any(kind, part):
+            continue
         allowed = [m.span() for e in exceptions for m in e.finditer(part)]
         for word, pattern in _PATTERNS[kind]:
             for m in pattern.finditer(part):
                 if not any(start <= m.start() and m.end() <= end for start, end in allowed):
                     yield file, number, word, part if kind == "names" else m[0]
+
+
+@functools.cache
+def _has_any(kind: str, part: str) -> bool:
+    return bool(_ANY[kind].search(part))
 
 
 def _parts(file: str, text: str) -> Iterator[tuple[str, int, str]]:
