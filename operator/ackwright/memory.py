@@ -7,17 +7,25 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from ackwright.api.quantities import duration_ms
 from ackwright.api.spec import DeliveryPipeline
 from ackwright.api.status import Status
+from ackwright.planning.clusters import ClusterRole
 from ackwright_stream.reports import ProgressReport, State
 
 _NEVER = float("-inf")
 _MAX_DOUBLINGS = 6
+
+
+class KafkaDigest(NamedTuple):
+    """The state of a Kafka cluster in little memory: thousands of pipelines have one."""
+
+    names: tuple[str, ...]  # of the topics that the pipeline depends on
+    value: int  # as observe.kafka_state.digest() returns it
 
 
 @dataclass(frozen=True)
@@ -28,6 +36,20 @@ class SteadyState:
     until: float  # when Kafka is to be read again
     pipeline: DeliveryPipeline
     status: Status
+    deadline: float  # when everything is to be read and decided again, even if Kafka has not changed
+    job: Hashable = None  # what conditions depend on in the driver's report (job_state)
+    kafka: Mapping[ClusterRole, KafkaDigest] = field(default_factory=dict)  # of each of the pipeline's clusters
+    credentials: str | None = None  # a digest of the versions of the Secrets, as Connections.credentials() returns it
+    conflicts: Mapping[str, str] = field(default_factory=dict)  # as RecordedTopics.conflicts
+
+
+def job_state(progress: ProgressReport | None) -> Hashable:
+    """What conditions depend on in a report, without the figures of the status; None: no driver answers."""
+    if progress is None:
+        return None
+    delivered = progress.batches > 0, bool(progress.ends)
+    failures = progress.failing, progress.last_error, progress.event_log_error, progress.executors_missing_s
+    return progress.state, progress.driver, progress.restarts, delivered, failures
 
 
 @dataclass

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from ackwright.api.spec import DeliveryPipeline
 from ackwright.api.status import Accepted, Status, format_time, seconds_since
 from ackwright.clients.connections import Connections
+from ackwright.clients.kafka import Kafka
+from ackwright.conditions.staleness import RENEWED_EVERY_S
 from ackwright.errors import AckwrightError
-from ackwright.memory import Memory, versions
+from ackwright.memory import KafkaDigest, Memory, SteadyState, job_state, versions
+from ackwright.observe import kafka_state as kafka_states
 from ackwright.observe.kafka_state import kafka_state
+from ackwright.observe.topics import topics
 from ackwright.observe.workload import workload
 from ackwright.pipeline_index import PipelineIndex
 from ackwright.planning.bounded_runs import is_finished
 from ackwright.planning.clusters import ClusterRole, needed_topics, parts, recorded_on
+from ackwright.planning.comparison import ObservedTopic
 from ackwright.planning.declared import Declaration
+from ackwright.planning.durability import INTERNAL
 from ackwright.planning.edits import Decision, decide
 from ackwright.planning.observation import Observation
 from ackwright.planning.observed import DriverPod, KafkaState, Workload
@@ -33,10 +41,13 @@ from ackwright.settings import OperatorSettings
 from ackwright_stream.reasons import REASONS
 from ackwright_stream.reports import ProgressReport, State
 
+T = TypeVar("T")
+
 Object = Mapping[str, Any]
 Reports = Mapping[str, ProgressReport]  # by the address (host:port) of the driver that reports it
 
 _BROKERS_EVERY_S = 300.0  # how often the brokers' own settings are read
+_INTERNAL_EVERY_S = 10.0  # how often the brokers' own topics are read, for all steady pipelines of one connection
 
 
 @dataclass(frozen=True)
@@ -85,6 +96,8 @@ class Observer:
         self._connections, self._settings, self._index = connections, settings, index
         self._now, self._clock = now, clock
         self._policy = policy(settings)
+        # By the key of a connection: the brokers' own topics, and when they were read.
+        self._internal: dict[str, tuple[float, Mapping[str, ObservedTopic]]] = {}
 
     def cluster(
         self, resource: Object, objects: Sequence[Object], progress_by_address: Reports, memory: Memory
@@ -177,17 +190,87 @@ class Observer:
         check_brokers: bool,
     ) -> KafkaState | AckwrightError:
         """The state of one cluster. Raises ConnectionBusy if it is not to be read now."""
+        needed = needed_topics(part)
+        return self._read(
+            pipeline, role, lambda _, kafka: kafka_state(kafka, part, needed, throttled, check_brokers=check_brokers)
+        )
+
+    def _read(
+        self, pipeline: DeliveryPipeline, role: ClusterRole, read: Callable[[str, Kafka], T]
+    ) -> T | AckwrightError:
+        """What `read` returns for the connection with this key, or why the cluster cannot be read."""
         try:
             key, kafka = self._connections.kafka(pipeline, role)
         except AckwrightError as e:
             return e
         try:
             with self._connections.attempt(key, kafka, pipeline.metadata.namespace):
-                return kafka_state(kafka, part, needed_topics(part), throttled, check_brokers=check_brokers)
+                return read(key, kafka)
         except AckwrightError as e:
             if REASONS[e.reason].of_connection:
                 self._connections.failed(key, e)
             return e
+
+    def with_kafka(
+        self, steady: SteadyState, resource: Object, observation: Observation, memory: Memory
+    ) -> SteadyState:
+        """The state with all that kafka_is_unchanged() compares, and until when nothing else needs to be read again.
+
+        The same state if times decide about the pipeline, or what happens in Kafka.
+        """
+        pipeline, decision = observation.pipeline, observation.decision
+        settled = decision.held is None and (decision.accepted.delivered or pipeline.spec.rollback is None)
+        ending = any(driver.deleting for driver in observation.workload.drivers)
+        digests = self._digests(observation)
+        if pipeline.spec.trigger.available_now or not settled or ending or digests is None:
+            return steady
+        written = (resource.get("status") or {}).get("observedAt")
+        return replace(
+            steady,
+            deadline=min(
+                memory.brokers_checked + _BROKERS_EVERY_S,
+                self._clock() + RENEWED_EVERY_S - seconds_since(written, self._now()),
+            ),
+            job=job_state(observation.progress),
+            kafka=digests,
+            credentials=self._connections.credentials(pipeline),
+            conflicts=observation.recorded.conflicts,
+        )
+
+    def _digests(self, observation: Observation) -> Mapping[ClusterRole, KafkaDigest] | None:
+        """The observed state of each cluster; None if one could not be read, or replicas move there."""
+        digests = {}
+        for role, part in parts(observation.plan).items():
+            state = observation.kafka[role]
+            throttled = recorded_on(observation.plan, role, observation.recorded).throttled
+            if isinstance(state, AckwrightError) or state.moving or state.moves_forbidden or throttled:
+                return None
+            names = kafka_states.topic_names(part, needed_topics(part))
+            digests[role] = KafkaDigest(names, kafka_states.digest(state.racks, state.topics, names))
+        return digests
+
+    def kafka_is_unchanged(self, resource: Object, steady: SteadyState) -> bool:
+        """Whether brokers, topics, Secrets, and what other pipelines declare are as in this state.
+
+        Raises ConnectionBusy if a cluster is not to be read now.
+        """
+        if self._index.conflicting_declarations(resource, steady.pipeline) != steady.conflicts:
+            return False
+        for role, before in steady.kafka.items():
+            if self._read(steady.pipeline, role, partial(self._digest, before.names)) != before.value:
+                return False
+        return self._connections.credentials(steady.pipeline) == steady.credentials
+
+    def _digest(self, names: Sequence[str], key: str, kafka: Kafka) -> int:
+        racks, now = kafka.racks(), self._clock()
+        read_at, internal = self._internal.get(key, (-math.inf, {}))
+        if now - read_at < _INTERNAL_EVERY_S:
+            observed = {**internal, **topics(kafka, names)}
+        else:
+            observed = topics(kafka, (*names, *INTERNAL))
+            recent = {k: v for k, v in self._internal.copy().items() if now - v[0] < _INTERNAL_EVERY_S}
+            self._internal = {**recent, key: (now, {name: observed[name] for name in INTERNAL if name in observed})}
+        return kafka_states.digest(racks, observed, names)
 
     def _credentials(
         self,

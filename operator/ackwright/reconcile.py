@@ -31,7 +31,7 @@ from ackwright.conditions.staleness import RENEWED_EVERY_S
 from ackwright.conditions.transitions import is_bad, never_valid, transitions
 from ackwright.deletion import finish
 from ackwright.errors import AckwrightError
-from ackwright.memory import Memory, SteadyState, versions
+from ackwright.memory import Memory, SteadyState, job_state, versions
 from ackwright.observe.topics import topics
 from ackwright.observer import ClusterState, Observer, Reports
 from ackwright.pipeline_index import PipelineIndex
@@ -113,8 +113,12 @@ class Reconciler:
             return self._finish(resource, objects)
         memory = self._memory.setdefault(meta["uid"], Memory())
         cluster = self._observer.cluster(resource, objects, reports, memory)
-        if memory.steady is not None and self._is_steady(memory.steady, memory, cluster):
-            return min(self._seconds_between_requests(), self._seconds_until_run(memory.steady.status))
+        steady = memory.steady
+        if steady is not None and self._is_steady(steady, memory, cluster):
+            if self._clock() >= steady.until and self._is_unchanged(resource, steady, cluster):
+                steady = memory.steady = replace(steady, until=self._clock() + self._resync())
+            if self._clock() < steady.until:
+                return min(self._seconds_between_requests(), self._seconds_until_run(steady.status))
         memory.steady = None
         memory.update_generation(meta.get("generation"), self._clock())
         status = parse_status(resource.get("status"))
@@ -153,7 +157,7 @@ class Reconciler:
         Progress is read more often than everything else is read.
         """
         now = self._clock()
-        if steady.versions != cluster.versions or now >= steady.until:
+        if steady.versions != cluster.versions:
             return False
         driver = cluster.workload.driver
         running = cluster.progress is not None and cluster.progress.state is State.RUNNING
@@ -165,6 +169,12 @@ class Reconciler:
         if memory.tracker.is_stuck(steady.pipeline, self._settings.stuck, now):
             return False
         return report.figures(steady.status.delivery, cluster.progress, self._now()) == steady.status.delivery
+
+    def _is_unchanged(self, resource: Object, steady: SteadyState, cluster: ClusterState) -> bool:
+        """Whether a whole reconcile, which takes several times as long, would decide the same as the last one."""
+        if self._clock() >= steady.deadline or job_state(cluster.progress) != steady.job:
+            return False
+        return self._observer.kafka_is_unchanged(resource, steady)
 
     # -- plan ------------------------------------------------------------------------------------------------------
 
@@ -348,7 +358,8 @@ class Reconciler:
         if todo.idle and not observation.invalid and status.condition_is("Stalled", "False"):
             known = versions(resource, objects, observation.group_owner)
             until = self._clock() + min(self._resync(), until_run)
-            memory.steady = SteadyState(known, until, observation.pipeline, status)
+            steady = SteadyState(known, until, observation.pipeline, status, deadline=until)
+            memory.steady = self._observer.with_kafka(steady, resource, observation, memory)
         return min(self._seconds_between_requests(), self._resync(), until_run)
 
     def _resync(self) -> float:

@@ -27,13 +27,30 @@ def kafka_state(
     needed: topics that must exist, planned or not; throttled: topics whose replication the operator throttled.
     check_brokers: also the brokers' own settings and the group, which takes as many calls as there are brokers.
     """
-    names = [*(t.name for t in plan.topics), *needed, *INTERNAL]
+    names = [*topic_names(plan, needed), *INTERNAL]
     racks = kafka.racks()
     state = KafkaState(racks, topics(kafka, names))
     if throttled or _needs_moves(plan, state.topics):
         # Moves are read before topics: a move that ended in between would look like too many replicas.
         state = replace(_with_moves(kafka, state), topics=topics(kafka, names))
     return replace(state, premises=job_premises(kafka, plan, racks)) if check_brokers else state
+
+
+def topic_names(plan: DeliveryPlan, needed: Sequence[str]) -> tuple[str, ...]:
+    """The topics that a plan depends on, without those of the brokers. needed: as for kafka_state()."""
+    return tuple(dict.fromkeys((*(t.name for t in plan.topics), *needed)))
+
+
+def digest(racks: Racks, observed: Mapping[str, ObservedTopic], names: Sequence[str]) -> int:
+    """Changes whenever the brokers, a topic of these names or one of the brokers' own changes."""
+    return hash(repr((sorted(racks.items()), [_sorted(observed.get(name)) for name in (*names, *INTERNAL)])))
+
+
+def _sorted(topic: ObservedTopic | None) -> tuple[object, ...] | None:
+    if topic is None:
+        return None
+    layout = [(p.number, p.replicas, sorted(p.in_sync), p.leader) for p in topic.layout]
+    return topic.id, layout, sorted(topic.config.items())
 
 
 def _needs_moves(plan: DeliveryPlan, observed: Mapping[str, ObservedTopic]) -> bool:

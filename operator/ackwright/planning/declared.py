@@ -131,9 +131,12 @@ def conflicting_declarations(
     pipeline has no conflict with one that is in conflict itself. others: pipelines that declare one of this pipeline's
     topics.
     """
+    older = [r for r in sorted(others, key=_age) if _age(r) < _age(resource)]
+    if not older:
+        return {}
     own = {t.name: t for t in topic_plans(pipeline) if not t.internal}
     brokers = frozenset(b for name in own for b in _brokers_of(pipeline, name))
-    older = [r for r in sorted(others, key=_age) if _age(r) < _age(resource) and _all_brokers(r) & brokers]
+    older = [r for r in older if _all_brokers(r) & brokers]
     # After an invalid edit the pipeline is that of the last valid spec, so the resource's text cannot be compared.
     is_current = bool(older) and parse_resource(resource)[0] == pipeline
     if is_current and all(_same_text(other, resource, own) for other in older):
