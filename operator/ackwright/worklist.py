@@ -171,8 +171,11 @@ class Worklist:
                 for changed in self._heaps
                 if not self._paused and (at := self._head(changed)) is not None and self._may_take(changed)
             ]
+            # Not asyncio.wait_for: before Python 3.12 it loses a cancellation that comes together with the event, and the
+            # operator would never stop (bpo-37658).
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._changed.wait(), min(heads) - now if heads else None)
+                async with asyncio.timeout(min(heads) - now if heads else None):
+                    await self._changed.wait()
 
     def _pop(self, now: float) -> tuple[Key, _Due] | None:
         """Takes the name to be handled next from the list; None if none is due."""

@@ -391,3 +391,21 @@ def test_a_paused_worklist_completes_what_is_being_handled() -> None:
     )
     assert [key for key, *_ in worked.handled] == [A]
     assert idle == [False, True]
+
+
+def test_a_worker_ends_that_is_cancelled_while_a_name_is_added() -> None:
+    """An operator that stops cancels its workers, while events may still come."""
+    worked = Worked()
+
+    async def main() -> bool:
+        worked.worklist.add(B, 1000)
+        task = asyncio.create_task(worked.worklist.work(worked.handle))
+        await asyncio.sleep(1)
+        worked.worklist.add(A, 100)
+        await asyncio.sleep(0)  # the worker's wait is over, and the worker has not gone on yet
+        task.cancel()
+        await asyncio.wait([task], timeout=50)
+        return task.cancelled()
+
+    assert worked.loop.run_until_complete(main())
+    worked.loop.close()
