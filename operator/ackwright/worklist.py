@@ -171,8 +171,8 @@ class Worklist:
                 for changed in self._heaps
                 if not self._paused and (at := self._head(changed)) is not None and self._may_take(changed)
             ]
-            # Not asyncio.wait_for: before Python 3.12 it loses a cancellation that comes together with the event, and the
-            # operator would never stop (bpo-37658).
+            # Not asyncio.wait_for, which before Python 3.12 loses a cancellation that comes together with the event:
+            # the operator would never stop (bpo-37658).
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(min(heads) - now if heads else None):
                     await self._changed.wait()

@@ -402,7 +402,7 @@ def test_a_worker_ends_that_is_cancelled_while_a_name_is_added() -> None:
         task = asyncio.create_task(worked.worklist.work(worked.handle))
         await asyncio.sleep(1)
         worked.worklist.add(A, 100)
-        await asyncio.sleep(0)  # the worker's wait is over, and the worker has not gone on yet
+        await asyncio.sleep(0)  # the worker's wait is over, and the worker has not continued yet
         task.cancel()
         await asyncio.wait([task], timeout=50)
         return task.cancelled()
