@@ -147,7 +147,9 @@ class Driver:
         self.membership = self.sink.join(lanes)
         positions = self.sink.read(lanes)
         number = 1 + max((p.driver for p in positions.values() if p), default=0)
-        self.lanes = Lanes(spec, self.sink, self.membership, number, {lane.topic: topic_id for lane in lanes})
+        batches = [p.batch for p in positions.values() if p and p.batch is not None]
+        ids = {lane.topic: topic_id for lane in lanes}
+        self.lanes = Lanes(spec, self.sink, self.membership, number, ids, batch=max(batches, default=None))
         starts = {lane: at.offset if at else start for lane, at in positions.items()}
         self.lanes.settle(starts, [lane for lane, at in positions.items() if at is None], None, ())
         self.sink.record_columns(columns)
