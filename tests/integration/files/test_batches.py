@@ -15,10 +15,9 @@ import pytest
 
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import JobSpec, Reason
-from ackwright_stream.positions import LANE
 from ackwright_stream.sinks.files import sink as sink_module
 from ackwright_stream.sinks.files.storage import Directory, Draft
-from integration.support.files_stores import A, B, Driver, Files, job, rows
+from integration.support.files_stores import A, B, Driver, Files, batch_rows, decide, job
 from integration.support.stateful_pipelines import with_state
 
 
@@ -36,17 +35,6 @@ def spec(files: Files, tmp_path: Path) -> JobSpec:
 def driver_of(spec: JobSpec) -> Driver:
     """A driver that has taken the pipeline."""
     return Driver(spec, [A, B])
-
-
-def output(start: int, until: int) -> Iterator[Any]:
-    """A row for each offset of lane A."""
-    return (batch.drop_columns([LANE]) for batch in rows(A, start, until))
-
-
-def decide(driver: Driver, batch: int, start: int, until: int, parts: Any = None) -> int:
-    """Decides a batch that moves lane A, with a row for each offset. parts: in place of these rows."""
-    rows_of_batch = output(start, until) if parts is None else parts
-    return driver.lanes.decide_batch({A: start, B: 0}, {A: until, B: 0}, rows_of_batch, batch, f"decision {batch}")
 
 
 def last(driver: Driver) -> str | None:
@@ -118,7 +106,7 @@ def test_an_error_of_the_rows_leaves_nothing(files: Files, spec: JobSpec) -> Non
     driver = driver_of(spec)
 
     def broken() -> Iterator[Any]:
-        yield from output(0, 10)
+        yield from batch_rows(0, 10)
         raise JobError(Reason.TOPIC_REPLACED, "the last one")
 
     with pytest.raises(JobError, match="the last one"):
@@ -142,7 +130,7 @@ def zombie_decides_first(spec: JobSpec, monkeypatch: pytest.MonkeyPatch) -> Driv
     newer: list[Driver] = []
 
     def overtaken() -> Iterator[Any]:
-        yield from output(10, 15)
+        yield from batch_rows(10, 15)
         newer.append(driver_of(spec))
 
     # The zombie has compared the generation before it fell asleep.
@@ -171,7 +159,7 @@ def test_a_zombie_that_is_slower_meets_the_file_of_its_successor(
     older = driver_of(spec)
 
     def overtaken() -> Iterator[Any]:
-        yield from output(0, 10)
+        yield from batch_rows(0, 10)
         decide(driver_of(spec), 0, 0, 7)
 
     conflict(lambda: decide(older, 0, 0, 10, overtaken()), "was created since the last decision was read")
@@ -194,7 +182,7 @@ def test_control_a_file_that_replaces_another_one_loses_rows(
     newer: list[Driver] = []
 
     def overtaken() -> Iterator[Any]:
-        yield from output(0, 4)
+        yield from batch_rows(0, 4)
         newer.append(driver_of(spec))
         decide(newer[0], 0, 0, 7)
         decide(newer[0], 1, 7, 10)

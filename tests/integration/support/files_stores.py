@@ -163,3 +163,17 @@ class Driver:
         """One task with these ranges, whose rows are their offsets."""
         batches = [b for i, r in enumerate(ranges) for b in rows(r.lane, r.start, r.until, number=i)]
         return self.task().advance(0, ranges, batches)
+
+
+def batch_rows(start: int, until: int) -> Iterable[pa.RecordBatch]:
+    """The rows of a batch of a stateful pipeline: one for each offset of lane A."""
+    return (batch.drop_columns([LANE]) for batch in rows(A, start, until))
+
+
+def decide(
+    driver: Driver, batch: int, start: int, until: int, parts: Iterable[pa.RecordBatch] | None = None, *, text: str = ""
+) -> int:
+    """Decides a batch that moves lane A, with a row for each offset. parts: in place of these rows."""
+    batches = batch_rows(start, until) if parts is None else parts
+    decision = text or f"decision {batch}"
+    return driver.lanes.decide_batch({A: start, B: 0}, {A: until, B: 0}, batches, batch, decision)
