@@ -136,7 +136,7 @@ class FilesReader:
 
     def decisions(self) -> Sequence[str]:
         """The decisions of the files that are there, and the last one, which the drivers record as well."""
-        recorded = self._state().get("decided", {"following": 0})
+        recorded = self._recorded()
         batches = self._batches()
         texts = [batches[number][0] for number in sorted(batches)]
         return texts if recorded["following"] <= max(batches, default=-1) + 1 else [*texts, recorded["decision"]]
@@ -178,18 +178,27 @@ class FilesReader:
         """The positions behind the last batch, unless a driver has recorded them since."""
         batches = self._batches()
         last = max(batches, default=-1)
-        recorded = self._state().get("decided", {"following": 0})
-        return batches[last][1] if last >= recorded["following"] else {}
+        return batches[last][1] if last >= self._recorded()["following"] else {}
+
+    def _recorded(self) -> dict[str, Any]:
+        """The number of the next file when a driver recorded it last, and the decision before it."""
+        recorded: dict[str, Any] = self._state().get("decided", {"following": 0})
+        return recorded
 
     def _removed_batches(self) -> list[Doubt]:
-        """A doubt if the first batches of the state have no files: their rows and decisions are gone."""
-        decisions = self.decisions()
-        if not decisions or (first := json.loads(decisions[0])["batch"]) == 0:
+        """A doubt if files of the state's batches were removed: their rows and decisions are gone."""
+        decisions, numbers = self.decisions(), self._batches().keys()
+        if not decisions:
             return []
+        following = max(self._recorded()["following"], *(number + 1 for number in numbers), 0)
+        missing = sorted({*range(min(numbers, default=0), following)}.difference(numbers))
+        if json.loads(decisions[0])["batch"] == 0 and not missing:
+            return []
+        named = f", {missing[0]:020}.parquet among them" if missing else ""
         return [
             Doubt(
-                f"files of the batches before {first} were removed from {self._sink.path}/{_BATCHES}, with their "
-                "decisions; the audit does not judge the output"
+                f"files were removed from {self._sink.path}/{_BATCHES}, with the decisions of their batches{named}; "
+                "the audit does not judge the output"
             )
         ]
 
