@@ -15,6 +15,7 @@ from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import REFUSED_FUNCTIONS, JobSpec, Reason, StateSettings, Transform
 from ackwright_stream.spark_internals import logical_plan
 from ackwright_stream.spark_internals.session import drop_functions, silence_analysis_log
+from ackwright_stream.spark_internals.state_steps import state_steps
 
 VIEW = "source"
 
@@ -211,6 +212,24 @@ def check_stateful(output: DataFrame, state: StateSettings) -> None:
         raise JobError(Reason.INVALID_TRANSFORM, "the transform keeps no state, although state is set; remove state")
     if "Join" in keeping:
         joins.check_join(output, state, {_SQL_WORDS[name] for name in keeping if name != "Join"})
+    if state.output_mode == "append" and output.isStreaming:
+        _require_groups_that_end(output)
+
+
+def _require_groups_that_end(output: DataFrame) -> None:
+    """Raises JobError(INVALID_TRANSFORM) for groups that no watermark ends: in append mode nothing would be written.
+
+    Spark itself refuses them only when the query starts.
+    """
+    for step in state_steps(output):
+        if step.kind in ("Aggregate", "Distinct") and not any(key.timed for key in step.keys):
+            construct = "GROUP BY" if step.kind == "Aggregate" else "DISTINCT"
+            raise JobError(
+                Reason.INVALID_TRANSFORM,
+                f"the transform uses {construct} with state.outputMode append, and no watermark ends its groups, so "
+                "none would ever be written; declare source.eventTime and have it or a window of it among the "
+                f"columns of {construct}, or write outputMode: update",
+            )
 
 
 def _stateful(construct: str) -> JobError:

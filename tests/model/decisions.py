@@ -13,6 +13,8 @@ joins before it ends, and what it commits is visible at once.
 In a table with versions nothing is locked: a commit creates the version behind the one that was read, or fails. It has
 the name of a file with the decision, which is written before.
 
+In files nothing is locked, and no driver is refused: a batch is one file, named by its number, and created if absent.
+
 Two drivers; the output has two partitions, which one transaction covers, or one each.
 """
 
@@ -20,10 +22,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from .variants import DUPLICATED, LOST, Variant
 
+T = TypeVar("T")
 IDLE, JOINED, POSITIONED, READ, REBUILT = "idle", "joined", "positioned", "read", "rebuilt"
 RUNNING, EVALUATED, SENDING, DECIDED = "running", "evaluated", "sending", "decided"
 OPEN, COMMITTED = "open", "committed"
@@ -52,6 +55,8 @@ class Cfg:
     versions: bool = False  # positions, a decision's name and output are in a table with versions
     compares_version: bool = True  # there, a commit fails if the version that was read is not the last one
     removes_late: bool = True  # there, a file is removed after the commit that replaces its decision
+    named: bool = False  # positions, decision and output are a file that is named by the number of its batch
+    if_absent: bool = True  # there, a file is created only if none has its name; otherwise it replaces that one
     retained: int = 3  # batches whose state is not deleted, counted from the last evaluation's
     batches: int = 2
     evaluations: int = 4  # the budgets: number of events in one run
@@ -166,7 +171,7 @@ class Model:
     @property
     def _at_once(self) -> bool:
         """Whether a commit is visible at once, as a whole."""
-        return self.c.database or self.c.versions
+        return self.c.database or self.c.versions or self.c.named
 
     def _last_batch(self, s: State) -> int:
         return max((x.batch for x in s.evaluations), default=0)
@@ -175,6 +180,8 @@ class Model:
         if t.status == OPEN:
             yield f"{t}: times out", self._answer(s._replace(transaction=None), t, known=False), None
             if self.c.versions and self.c.compares_version and (t.member != s.member or t.batch != s.positions[0] + 1):
+                return
+            if self.c.named and self.c.if_absent and t.batch != s.positions[0] + 1:
                 return
             committed = s._replace(transaction=t._replace(status=COMMITTED, awaited=False))
             if self._at_once:
@@ -190,6 +197,9 @@ class Model:
 
     def _publish(self, s: State, t: Transaction) -> State:
         """The output becomes visible, and with the batch's last partition its decision."""
+        if self.c.named and t.batch <= len(s.decisions):
+            first, second = (_replaced(o, t.batch, t.decision.output) for o in s.outputs)
+            return s._replace(outputs=(first, second), decisions=_replaced(s.decisions, t.batch, t.decision))
         if not self.c.output_first:
             s = _with_output(s, t.partitions, t.decision.output)
         return s._replace(decisions=(*s.decisions, t.decision)) if PARTITIONS[-1] in t.partitions else s
@@ -243,7 +253,7 @@ class Model:
             return
         if self.c.reads_to_end and t and not t.records_marked:
             return
-        known = len(s.decisions)
+        known = d.batch if self.c.named else len(s.decisions)  # of a file both are read at once
         if self.c.must_agree and known != d.batch:
             yield f"{name}: halts, decision {known} and position {d.batch}", _with_driver(s, i, Driver()), None
             return
@@ -308,6 +318,11 @@ class Model:
 def _with_positions(s: State, t: Transaction) -> State:
     first, second = (t.batch if p in t.partitions else old for p, old in enumerate(s.positions))
     return s._replace(positions=(first, second))
+
+
+def _replaced(of_batches: tuple[T, ...], batch: int, new: T) -> tuple[T, ...]:
+    """What there is of each batch, with another one of this batch."""
+    return (*of_batches[: batch - 1], new, *of_batches[batch:])
 
 
 def _with_output(s: State, partitions: tuple[int, ...], evaluation: int) -> State:
@@ -389,5 +404,12 @@ VARIANTS = {
     ),
     "state-versions-removed": unsafe(
         LOST, "the file of a decision is removed before the next one is committed", versions=True, removes_late=False
+    ),
+    "state-files": safe("positions, decision and output are a file of the batch's number", named=True, fenced=False),
+    "state-files-replaced": unsafe(
+        ELSEWHERE, "a file replaces the one of its number", named=True, fenced=False, if_absent=False
+    ),
+    "state-files-two": unsafe(
+        DUPLICATED, "the output is in a file before that of the decision", named=True, fenced=False, output_first=True
     ),
 }

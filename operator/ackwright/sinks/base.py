@@ -245,6 +245,10 @@ class Sink(Model, ABC):
     def commit(self, group: str) -> Settings:
         """How positions move, as `ackwright plan` prints it. group: as for `needs`."""
 
+    def commit_with_state(self, group: str) -> Settings:
+        """The same of a stateful pipeline."""
+        return (*self.commit(group), *self.decisions())
+
     def standby(self) -> StandbyTimes | None:
         """When a standby takes over; None: there can be none."""
         return None
@@ -291,7 +295,7 @@ class Sink(Model, ABC):
             cluster_path=self.CLUSTER_PATH,
             source_needs=self.source_needs(group),
             has_subject=self.has_subject,
-            commit=(*self.commit(group), *(self.decisions() if stateful else ())),
+            commit=self.commit_with_state(group) if stateful else self.commit(group),
             standby=self.standby(),
             reader=self.reader(guarantee),
             summary=self.summary(guarantee),

@@ -10,6 +10,7 @@ from ackwright.api.fields import About
 from ackwright.api.secret_fields import S3
 from ackwright.api.storage_fields import S3_OF_BUCKET, S3_SCHEME, StoragePath, s3_settings
 from ackwright.planning.guarantees import TRANSACTION_TIMEOUT_MS, Setting, Settings, values
+from ackwright.sinks import table_state
 from ackwright.sinks.base import Link, OutputSummary, SecretFile, Section, SinkContext, SinkSettings
 from ackwright.sinks.letter_topic import SinkWithLetterTopic
 from ackwright_stream import jobspec
@@ -24,6 +25,8 @@ _COMMIT: Settings = (
         "the creation of a file whose answer takes longer has an unknown outcome; the next attempt reads the position",
     ),
 )
+_BATCH = "batches/<number>.parquet"
+_GENERATION = Setting("generation", "_ackwright/state", "a driver that joins raises it, which stops others")
 _COST = {
     Guarantee.AT_MOST_ONCE: "two files per partition and micro-batch, one without rows; what a task was writing when "
     "it died is lost",
@@ -37,6 +40,7 @@ class FilesSink(SinkWithLetterTopic):
     """spec.sink.files."""
 
     NAME = "files"
+    TAKES_DECISIONS = True
 
     path: Annotated[
         StoragePath,
@@ -57,7 +61,7 @@ class FilesSink(SinkWithLetterTopic):
 
     @classmethod
     def validations(cls) -> tuple[Validation[SinkContext[Any]], ...]:
-        return (_VISIBLE, *super().validations())
+        return (_VISIBLE, *super().validations(), *table_state.validations(cls.NAME))
 
     def data(self) -> Settings:
         return (
@@ -83,7 +87,15 @@ class FilesSink(SinkWithLetterTopic):
         return (
             Setting("positions", "<topic>-<partition>.<topic id>/<from>.parquet", "a file with rows is the position"),
             Setting("compare-and-set", "created if absent", "of the files that begin at one offset, one can be there"),
-            Setting("generation", "_ackwright/state", "a driver that joins raises it, which stops others"),
+            _GENERATION,
+        )
+
+    def commit_with_state(self, group: str) -> Settings:
+        return (
+            Setting("positions", _BATCH, "the file with the rows of a micro-batch has the positions of all partitions"),
+            Setting("decisions", _BATCH, "and its decision"),
+            Setting("compare-and-set", "created if absent", "of the files behind one micro-batch, one can be there"),
+            _GENERATION,
         )
 
     def reader(self, guarantee: Guarantee) -> Link:

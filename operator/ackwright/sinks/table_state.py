@@ -1,4 +1,4 @@
-"""What a sink that appends to a table with versions must be like for a stateful pipeline."""
+"""What a sink that appends rows and replaces none must be like for a stateful pipeline."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ackwright.api.checks import Broken, Cel, Validation
 from ackwright.planning.guarantees import Setting, Settings
 from ackwright.sinks.base import SinkContext
 
-# As `ackwright plan` prints where decisions are.
+# As `ackwright plan` prints where decisions are, of a table with versions.
 DECISIONS: Settings = (
     Setting("decisions", "files beside the state", "the commit of a micro-batch names the one that counts"),
 )

@@ -1,7 +1,8 @@
 """What the audit reads of the sink files, and the comparison of their rows with the output that is expected there.
 
 Names and footers are read here, as docs/files.md describes them, and rows by Spark's reader of Parquet: neither shares
-code with the sink. The state of the drivers says where each lane's files begin to count; the rest is in the files.
+code with the sink. The state of the drivers says where each lane's files begin to count; the rest is in them. Files
+of a stateful pipeline are those of its batches, and have their decisions.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ from ackwright_stream.storage_errors import translating
 from ackwright_stream.storage_location import s3_of
 
 _STATE = "_ackwright/state"
-_RANGE = re.compile(r"^(\d{20})\.parquet$")
+_BATCHES = "batches"
+_RANGE = re.compile(r"^(\d{20})\.parquet$")  # of a lane, or a batch
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,7 @@ class FilesReader:
         self._spark, self._job = spark, job
         self._sink = job.sink_of(FilesSink)
         self._paths: list[str] = []  # of the files that are compared
+        self._footers: dict[int, tuple[str, dict[Lane, int]]] = {}  # by batch: the decision, and the positions
         self._directory = tempfile.TemporaryDirectory(prefix="ackwright-audit-")
 
     def __enter__(self) -> FilesReader:
@@ -76,17 +79,22 @@ class FilesReader:
     def lane_starts(self) -> Mapping[Lane, LaneStart]:
         """Where each lane began, or its first file begins.
 
-        An old topic of the same name has other directories, and its dead letters are in the same topic.
+        An old topic of the same name has other directories, and its dead letters are in the same topic. Of a stateful
+        pipeline every lane counts from where it began.
         """
+        stateful = self._job.state is not None
         return {
-            lane: LaneStart(of_lane.counted_from, sink={} if of_lane.is_recreated else None)
+            lane: LaneStart(
+                of_lane.first if stateful else of_lane.counted_from, sink={} if of_lane.is_recreated else None
+            )
             for lane, of_lane in self._lanes().items()
         }
 
     def positions(self, lanes: Collection[Lane]) -> Mapping[Lane, int | None]:
         """The positions: the end of each lane's last file, or what a driver has recorded since."""
         known = self._lanes()
-        return {lane: self._position(known[lane]) if lane in known else None for lane in lanes}
+        behind = self._behind_batches()
+        return {lane: behind.get(lane, self._position(known[lane])) if lane in known else None for lane in lanes}
 
     def to_sink_columns(self, output: DataFrame) -> DataFrame:
         """The output, if its columns can be those of files."""
@@ -98,6 +106,9 @@ class FilesReader:
 
     def fix_content(self, required: Output, starts: Mapping[Lane, LaneStart]) -> tuple[list[Doubt], list[str]]:
         """Fixes the list of the files that readers see now, without those of old topics."""
+        if self._job.state is not None:
+            self._paths = self._visible()
+            return self._removed_batches(), []
         lanes = self._lanes()
         doubts = [
             Doubt(
@@ -120,7 +131,19 @@ class FilesReader:
         """Counts equal rows of the output and of the files."""
         schema = required.records.schema
         files = TableRows(self._sink.path, schema, lambda _: self._rows(schema))
-        return compare(files, required, late, doubts, counted)
+        comparison = compare(files, required, late, doubts, counted)
+        return comparison.not_judged() if self._job.state is not None and self._removed_batches() else comparison
+
+    def decisions(self) -> Sequence[str]:
+        """The decisions of the files that are there, and the last one, which the drivers record as well."""
+        recorded = self._recorded()
+        batches = self._batches()
+        texts = [batches[number][0] for number in sorted(batches)]
+        return texts if recorded["following"] <= max(batches, default=-1) + 1 else [*texts, recorded["decision"]]
+
+    def key_columns(self, *, last_of_key: bool) -> Sequence[str]:
+        """None: the files have each row of the output."""
+        return ()
 
     def _rows(self, columns: StructType) -> DataFrame | None:
         """The rows of the files, with these columns; None if there are no files."""
@@ -134,6 +157,50 @@ class FilesReader:
                 with translating(f"reading {self._sink.path}"):
                     pafs.copy_files(f"{self._root}/{path}", str(place), self._files, pafs.LocalFileSystem())
         return self._spark.read.schema(columns).parquet(self._directory.name)
+
+    # ------------------------------------------------------------ the batches of a stateful pipeline
+
+    def _batches(self) -> Mapping[int, tuple[str, dict[Lane, int]]]:
+        """Of the file of each batch: the decision, and the positions behind it."""
+        if self._job.state is None:
+            return {}
+        numbers = [int(match[1]) for match in map(_RANGE.match, self._names(_BATCHES)) if match]
+        self._footers = {n: self._footers.get(n) or self._footer(n) for n in numbers}
+        return self._footers
+
+    def _footer(self, number: int) -> tuple[str, dict[Lane, int]]:
+        metadata = self._metadata(f"{_BATCHES}/{number:020}.parquet")
+        lanes = json.loads(metadata[b"ackwright.positions"])
+        positions = {(lane["topic"], lane["partition"]): int(lane["offset"]) for lane in lanes}
+        return metadata[b"ackwright.decision"].decode(), positions
+
+    def _behind_batches(self) -> Mapping[Lane, int]:
+        """The positions behind the last batch, unless a driver has recorded them since."""
+        batches = self._batches()
+        last = max(batches, default=-1)
+        return batches[last][1] if last >= self._recorded()["following"] else {}
+
+    def _recorded(self) -> dict[str, Any]:
+        """The number of the next file when a driver recorded it last, and the decision before it."""
+        recorded: dict[str, Any] = self._state().get("decided", {"following": 0})
+        return recorded
+
+    def _removed_batches(self) -> list[Doubt]:
+        """A doubt if files of the state's batches were removed: their rows and decisions are gone."""
+        decisions, numbers = self.decisions(), self._batches().keys()
+        if not decisions:
+            return []
+        following = max(self._recorded()["following"], *(number + 1 for number in numbers), 0)
+        missing = sorted({*range(min(numbers, default=0), following)}.difference(numbers))
+        if json.loads(decisions[0])["batch"] == 0 and not missing:
+            return []
+        named = f", {missing[0]:020}.parquet among them" if missing else ""
+        return [
+            Doubt(
+                f"files were removed from {self._sink.path}/{_BATCHES}, with the decisions of their batches{named}; "
+                "the audit does not judge the output"
+            )
+        ]
 
     # ------------------------------------------------------------ names, footers, the state
 
@@ -159,12 +226,15 @@ class FilesReader:
         last = max((start for start in lane.starts if start >= lane.settled), default=None)
         if last is None:
             return lane.settled
-        path = f"{lane.directory}/{last:020}.parquet"
+        return int(self._metadata(f"{lane.directory}/{last:020}.parquet")[b"ackwright.until"])
+
+    def _metadata(self, path: str) -> Mapping[bytes, bytes]:
+        """The key-value metadata of a file's footer."""
         with (
             translating(f"reading {self._sink.path}/{path}"),
             self._files.open_input_file(f"{self._root}/{path}") as file,
         ):
-            return int((pq.read_metadata(file).metadata or {})[b"ackwright.until"])
+            return pq.read_metadata(file).metadata or {}
 
     def _state(self) -> dict[str, Any]:
         """The last entry of the drivers; empty if there is none."""

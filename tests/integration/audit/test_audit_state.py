@@ -139,7 +139,7 @@ DISTINCT = "SELECT name AS key, 'seen' AS value FROM (SELECT DISTINCT name FROM 
 def test_of_each_key_one_record_is_required(
     pipeline: Pipeline, output: list[Record], expected: tuple[int, int, int, int]
 ) -> None:
-    stateful(pipeline, DISTINCT, "append", timed=False)
+    stateful(pipeline, DISTINCT, "update", timed=False)
     report = audited(pipeline, UNTIMED, output)
     assert wrong(report) == expected, report
 

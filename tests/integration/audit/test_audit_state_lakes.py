@@ -1,6 +1,6 @@
-"""The audit judges the windows of a stateful pipeline in a Delta table. A job writes it, and delta-rs damages it.
+"""The audit judges the windows of a stateful pipeline in a Delta table and in files.
 
-See docs/audit.md#stateful-pipelines.
+A job writes them; delta-rs and pyarrow damage them. See docs/audit.md#stateful-pipelines.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
@@ -20,6 +22,7 @@ from ackwright_stream.audit_report import Report
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import JobSpec, Reason
 from ackwright_stream.reports import Verdict
+from integration.support.files_stores import Files
 from integration.support.iceberg_stores import Table
 from integration.support.pipelines import running
 from integration.support.stateful_windows import feed_seconds, timed_windows
@@ -35,8 +38,8 @@ def faults(report: Report) -> tuple[int, int, int]:
     return result
 
 
-def delivered(job: JobSpec, directory: Path, table: Path) -> None:
-    """Two drivers, of which the first is killed behind its commit; some records are late."""
+def delivered(job: JobSpec, directory: Path, rows: Callable[[], int]) -> None:
+    """Two drivers, of which the first is killed behind its commit; some records are late. rows: in the sink."""
     feed_seconds(job, range(60))
     with running(job, directory / "1") as first:
         first.until_position(1, 60, WAIT)
@@ -46,7 +49,7 @@ def delivered(job: JobSpec, directory: Path, table: Path) -> None:
         first.job.kill()
     with running(job, directory / "2") as second:
         second.until_position(1, 80 + LATE, WAIT)
-        wait_until(lambda: DeltaTable(table).to_pyarrow_table().num_rows >= 7, "the windows up to 70 are in the table")
+        wait_until(lambda: rows() >= 7, "the windows up to 70 are in the sink")
         second.job.drain()
         second.job.wait(WAIT)
 
@@ -55,7 +58,7 @@ def test_windows_in_a_delta_table_are_compared(kafka: EmbeddedKafka, tmp_path: P
     table = tmp_path / "table"
     sink = {"delta": {"path": str(table), "createTable": True}}
     job = timed_windows(kafka.bootstrap_servers, f"lake-{uuid.uuid4().hex[:8]}", tmp_path, sink)
-    delivered(job, tmp_path, table)
+    delivered(job, tmp_path, lambda: DeltaTable(table).to_pyarrow_table().num_rows)
     report = audit(spark, job)
     assert faults(report) == (0, 0, 0)
     assert any("3 records were late" in note for note in report.notes)
@@ -81,6 +84,49 @@ def test_windows_in_a_delta_table_are_compared(kafka: EmbeddedKafka, tmp_path: P
     report = audit(spark, job)
     assert report.verdict is Verdict.UNPROVEN
     assert any("compacted or deleted" in doubt for doubt in report.doubts)
+
+
+def test_windows_in_files_are_compared(kafka: EmbeddedKafka, tmp_path: Path, spark: SparkSession) -> None:
+    """The decisions are in the files, so none of them is compacted as long as its rows are there."""
+    path = tmp_path / "files"
+    job = timed_windows(
+        kafka.bootstrap_servers, f"lake-{uuid.uuid4().hex[:8]}", tmp_path, {"files": {"path": str(path)}}
+    )
+    delivered(job, tmp_path, lambda: len(Files(path).rows()))
+    report = audit(spark, job)
+    assert faults(report) == (0, 0, 0)
+    assert report.expected == report.delivered == 7
+    assert any("3 records were late" in note for note in report.notes)
+
+    batches = sorted((path / "batches").iterdir())
+    tables = {file: pq.read_table(file) for file in batches}
+    file, table = next((f, t) for f, t in tables.items() if "10" in t["key"].to_pylist())
+    one = table.filter(pc.equal(table["key"], "10"))
+    others = table.filter(pc.not_equal(table["key"], "10"))
+    altered = one.set_column(1, "value", pa.array(["11"]))
+    foreign = one.set_column(0, "key", pa.array(["70"]))
+    damages: list[tuple[list[pa.Table], tuple[int, int, int]]] = [
+        ([others], (1, 0, 0)),
+        ([table, one], (0, 1, 0)),
+        ([table, foreign], (0, 0, 1)),
+        ([others, altered], (1, 0, 1)),
+    ]
+    for parts, expected in damages:
+        damaged = pa.concat_tables([part.cast(table.schema) for part in parts])
+        pq.write_table(damaged.replace_schema_metadata(table.schema.metadata), file)
+        assert faults(audit(spark, job)) == expected
+    pq.write_table(table, file)
+    assert faults(audit(spark, job)) == (0, 0, 0)
+
+    # The last one, whose decision the driver has recorded when it drained; one between others; all.
+    for removed in (batches[-1:], [file], batches):
+        for batch in removed:
+            batch.rename(tmp_path / batch.name)
+        report = audit(spark, job)
+        assert report.verdict is Verdict.UNPROVEN
+        assert any("files were removed" in doubt for doubt in report.doubts), report.doubts
+        for batch in removed:
+            (tmp_path / batch.name).rename(batch)
 
 
 def test_an_iceberg_table_is_not_judged(kafka: EmbeddedKafka, tmp_path: Path, spark: SparkSession) -> None:

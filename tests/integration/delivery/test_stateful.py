@@ -18,6 +18,7 @@ from ackwright.local.kafka import EmbeddedKafka
 from integration.support.pipelines import read
 from integration.support.stateful_pipelines import BELIEVES_LOGS, Counted, StatefulPipeline, stateful_pipeline
 from integration.support.stateful_windows import OF_WINDOW, count_windows, ended_windows
+from sql_texts import COUNTS_WITH_MARKS
 from waiting import wait_until
 
 
@@ -51,6 +52,16 @@ def test_a_task_that_runs_again_after_it_has_stored_its_state(pipeline: Stateful
         pipeline.caught_up(job)
         pipeline.kill_tasks(job, "stored", "stored")
         pipeline.drain(job)
+    assert pipeline.counted() == Counted()
+
+
+def test_the_time_of_a_batch_in_the_state_is_that_of_one_evaluation(pipeline: StatefulPipeline) -> None:
+    """A group is marked with current_timestamp(), which has another value when the batch runs again."""
+    sql = COUNTS_WITH_MARKS.replace("rand()", "unix_micros(current_timestamp())")
+    pipeline.spec = replace(pipeline.spec, transform=replace(pipeline.spec.transform, sql=sql))
+    for point in ("evaluated", "batch-end"):
+        pipeline.killed_at(point)
+    pipeline.drained()
     assert pipeline.counted() == Counted()
 
 

@@ -1,6 +1,6 @@
-"""Stateful pipelines from Kafka to a table with versions, whose drivers are killed and replaced.
+"""Stateful pipelines from Kafka to a table with versions or to files, whose drivers are killed and replaced.
 
-See docs/protocol.md#stateful-pipelines-into-delta-lake-and-iceberg.
+See docs/protocol.md#stateful-pipelines-into-delta-lake-and-iceberg and #stateful-pipelines-into-files.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from ackwright.local.kafka import EmbeddedKafka
-from ackwright_stream.jobspec import ExitCode, Reason
+from ackwright_stream.jobspec import ExitCode, FilesSink, Reason
 from integration.support.stateful_lakes import StatefulLake, stateful_lake
 from waiting import WAIT
 
-KINDS = ("delta", "iceberg")
+KINDS = ("delta", "iceberg", "files")
 
 # As a driver would be that commits the rows before the decision.
 TWO_COMMITS = """
@@ -37,6 +37,28 @@ def commit(self, positions, rows, decision):
 
 decisions.DecidingTransaction.commit = commit
 """
+# The same with files: the rows are in one, and the decision in another one.
+TWO_FILES = """
+from ackwright_stream.fault_points import fault_point
+from ackwright_stream.sinks.files import batches
+
+_commit = batches.BatchTransaction.commit
+
+
+def commit(self, positions, rows, decision):
+    file = batches.RowFile(self._storage)
+    for batch in rows:
+        file.add(batch)
+    if file.rows:
+        columns = self._sink.member_entry(self._storage, self._membership).state.columns
+        draft = file.finish(batches.arrow_schema(columns), {})
+        self._storage.create(f"rows/{len(self._storage.names('rows'))}.parquet", draft)
+    fault_point("between")
+    return _commit(self, positions, (), decision)
+
+
+batches.BatchTransaction.commit = commit
+"""
 
 
 @pytest.fixture(params=KINDS)
@@ -47,7 +69,7 @@ def pipeline(request: pytest.FixtureRequest, kafka: EmbeddedKafka, tmp_path: Pat
 @pytest.mark.parametrize(
     "points",
     [
-        ("before-commit", "after-commit"),  # rows and decision are files that no version names
+        ("before-commit", "after-commit"),  # rows and decision are files that no version names, or one without a name
         ("evaluated", "batch-end"),  # state is stored and nothing is decided; before Spark's log of commits
     ],
     ids=["commit", "batch"],
@@ -61,7 +83,8 @@ def test_windows_are_written_once_over_kills(pipeline: StatefulLake, points: tup
 
 def test_rows_that_are_committed_before_the_decision_are_written_twice(pipeline: StatefulLake, tmp_path: Path) -> None:
     """Control of the test above: the driver is killed between the two."""
-    (tmp_path / "sitecustomize.py").write_text(TWO_COMMITS)
+    in_files = isinstance(pipeline.spec.sink, FilesSink)
+    (tmp_path / "sitecustomize.py").write_text(TWO_FILES if in_files else TWO_COMMITS)
     pipeline.killed_at("between")
     pipeline.completed()
     counts = pipeline.counts()
@@ -79,7 +102,7 @@ def test_a_driver_that_was_suspended_does_not_commit_beside_its_successor(pipeli
 
 
 def test_an_older_copy_of_the_state_halts(pipeline: StatefulLake, tmp_path: Path) -> None:
-    """It lacks the file of the decision that the table names."""
+    """It lacks the file of the decision that the table names, or the state that the last file names."""
     pipeline.completed()
     shutil.copytree(pipeline.state, tmp_path / "copy")
     pipeline.feed()

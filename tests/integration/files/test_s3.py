@@ -20,9 +20,10 @@ from ackwright_stream.positions import Lane, Position, Range
 from ackwright_stream.sinks.files import storage
 from ackwright_stream.sinks.files.sink import FilesStore
 from ackwright_stream.sinks.files.state import LaneState, State, StateLog
-from integration.support.files_stores import A, B, Driver, Files, job, rows
+from integration.support.files_stores import A, B, Driver, Files, batch_rows, decide, job, rows
 from integration.support.s3_proxy import losing_answers
 from integration.support.s3_server import BUCKET, KEY, READER, SECRET, Outage, S3Server
+from integration.support.stateful_pipelines import with_state
 
 QUICK = {"timeout.ms": "4000"}
 
@@ -68,6 +69,26 @@ def test_files_drivers_and_zombies_in_a_bucket(files: Files, spec: JobSpec) -> N
     assert newer.deliver(Range(A, 250, 270)) == (Outcome.DONE, 20)
     assert (files.offsets(A), files.offsets(B)) == (list(range(270)), list(range(10)))
     assert (files.chain(A), files.chain(B)) == ([(0, 250), (250, 270)], [(0, 10), (10, 12)])
+
+
+def test_batches_of_a_stateful_pipeline_in_a_bucket(
+    files: Files, spec: JobSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their decisions are longer than what is read of a file's end at first, and equal."""
+    monkeypatch.setattr(FilesStore, "compares", False)
+    stateful, text = with_state(spec, tmp_path / "state"), "x" * 200_000
+    older = Driver(stateful, [A, B])
+    decide(older, 0, 0, 250, text=text)
+
+    def overtaken() -> Iterator[Any]:
+        yield from batch_rows(250, 300)
+        decide(Driver(stateful, [A, B]), 1, 250, 270, text=text)
+
+    with pytest.raises(JobError, match="was created since the last decision was read"):
+        decide(older, 1, 250, 300, overtaken(), text=text)
+    following = Driver(stateful, [A, B])
+    assert following.sink.decisions is not None
+    assert (following.sink.decisions.last(), files.offsets(A)) == (text, list(range(270)))
 
 
 def test_no_driver_takes_the_entry_of_another_one_for_its_own(spec: JobSpec) -> None:

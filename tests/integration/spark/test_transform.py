@@ -5,16 +5,18 @@ from __future__ import annotations
 import sys
 import types
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ackwright_stream import source, transform
 from ackwright_stream.errors import JobError
-from ackwright_stream.jobspec import REFUSED_FUNCTIONS, Format, KafkaSink, Reason, Transform
+from ackwright_stream.jobspec import REFUSED_FUNCTIONS, Format, KafkaSink, Reason, StateSettings, Transform
 from ackwright_stream.spark_internals.session import drop_functions
 from integration.support.raw_records import JOB, SCHEMA, SINK, job, raw, setting, sink_columns, values
 from minimal_job import kafka_sink
@@ -199,6 +201,40 @@ def test_nondeterministic_is_recognised(spark: SparkSession, function: str) -> N
     assert not transform.is_deterministic(of(f"SELECT concat(a, {function}) AS value FROM source"))  # noqa: S608
     assert not transform.is_deterministic(of(f"SELECT a AS value FROM source WHERE cast({function} AS STRING) > '0'"))  # noqa: S608
     assert transform.is_deterministic(of("SELECT concat(a, n) AS value FROM source WHERE n > 1"))
+
+
+@pytest.mark.parametrize(
+    ("sql", "mode", "construct"),
+    [
+        ("SELECT CAST(count(*) AS STRING) AS value FROM source GROUP BY n", "append", "GROUP BY"),
+        ("SELECT CAST(count(*) AS STRING) AS value FROM source GROUP BY date_trunc('DAY', at)", "append", "GROUP BY"),
+        ("SELECT DISTINCT n AS value FROM source", "append", "DISTINCT"),
+        ("SELECT CAST(count(*) AS STRING) AS value FROM source GROUP BY n", "update", None),
+        ("SELECT DISTINCT n AS value FROM source", "update", None),
+        ("SELECT DISTINCT n AS value, at FROM source", "append", None),
+        ("SELECT CAST(count(*) AS STRING) AS value FROM source GROUP BY n, at", "append", None),
+        ("SELECT CAST(count(*) AS STRING) AS value FROM source GROUP BY window(at, '1 minute')", "append", None),
+    ],
+)
+def test_groups_that_no_watermark_ends_are_refused_in_append_mode(
+    spark: SparkSession, sql: str, mode: str, construct: str | None
+) -> None:
+    """Control: Spark accepts in this mode what is not refused, and refuses the rest when the query starts."""
+    of_source = replace(JOB.source, format=Format.JSON, schema="n STRING, at TIMESTAMP")
+    records = source.parse(stream(spark), of_source)
+    state = StateSettings(2, "/nowhere", mode, "at", "5 seconds", 1_000)
+    if construct is None:
+        output = transform.run_transform(spark, records, Transform(sql=sql), state)
+    else:
+        with pytest.raises(JobError, match=f"uses {construct} with state.outputMode append") as caught:
+            transform.run_transform(spark, records, Transform(sql=sql), state)
+        assert caught.value.reason is Reason.INVALID_TRANSFORM
+        records.withWatermark("at", "5 seconds").createOrReplaceTempView("source")
+        output = spark.sql(sql)
+    check = spark._jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker.checkForStreaming
+    spark_mode = getattr(spark._jvm.org.apache.spark.sql.streaming.OutputMode, mode.capitalize())()
+    with pytest.raises(AnalysisException, match="without watermark") if construct else nullcontext():
+        check(output._jdf.queryExecution().analyzed(), spark_mode)
 
 
 # ------------------------------------------------ Python

@@ -147,7 +147,9 @@ class Driver:
         self.membership = self.sink.join(lanes)
         positions = self.sink.read(lanes)
         number = 1 + max((p.driver for p in positions.values() if p), default=0)
-        self.lanes = Lanes(spec, self.sink, self.membership, number, {lane.topic: topic_id for lane in lanes})
+        batches = [p.batch for p in positions.values() if p and p.batch is not None]
+        ids = {lane.topic: topic_id for lane in lanes}
+        self.lanes = Lanes(spec, self.sink, self.membership, number, ids, batch=max(batches, default=None))
         starts = {lane: at.offset if at else start for lane, at in positions.items()}
         self.lanes.settle(starts, [lane for lane, at in positions.items() if at is None], None, ())
         self.sink.record_columns(columns)
@@ -161,3 +163,17 @@ class Driver:
         """One task with these ranges, whose rows are their offsets."""
         batches = [b for i, r in enumerate(ranges) for b in rows(r.lane, r.start, r.until, number=i)]
         return self.task().advance(0, ranges, batches)
+
+
+def batch_rows(start: int, until: int) -> Iterable[pa.RecordBatch]:
+    """The rows of a batch of a stateful pipeline: one for each offset of lane A."""
+    return (batch.drop_columns([LANE]) for batch in rows(A, start, until))
+
+
+def decide(
+    driver: Driver, batch: int, start: int, until: int, parts: Iterable[pa.RecordBatch] | None = None, *, text: str = ""
+) -> int:
+    """Decides a batch that moves lane A, with a row for each offset. parts: in place of these rows."""
+    batches = batch_rows(start, until) if parts is None else parts
+    decision = text or f"decision {batch}"
+    return driver.lanes.decide_batch({A: start, B: 0}, {A: until, B: 0}, batches, batch, decision)

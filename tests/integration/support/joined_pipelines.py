@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from confluent_kafka import Producer
 
@@ -50,6 +51,7 @@ class JoinedPipeline:
     directory: Path
     events: list[Event] = field(default_factory=list)
     environment: dict[str, str] = field(default_factory=dict)  # further variables of its drivers
+    values: Callable[[], Sequence[str]] | None = None  # of another sink than a topic
     lives: int = 0
 
     @property
@@ -111,6 +113,8 @@ class JoinedPipeline:
 
     def output(self) -> list[str]:
         """The values in the sink, sorted."""
+        if self.values is not None:
+            return sorted(self.values())
         return sorted((record.value or b"").decode() for record in read(self.servers, self.sink))
 
     def pairs(self) -> list[str]:
@@ -156,8 +160,20 @@ def _position(progress: Mapping[str, object], topic: str) -> int:
     return max(map(int, offsets.values()), default=0)
 
 
-def joined_pipeline(servers: str, name: str, directory: Path, sql: str, limit: int = 8) -> JoinedPipeline:
-    """The pipeline with its topics. sql: reads the topics as `orders` and `payments`. limit: offsets of a batch."""
+def joined_pipeline(
+    servers: str,
+    name: str,
+    directory: Path,
+    sql: str,
+    limit: int = 8,
+    *,
+    of_sink: Mapping[str, Any] | None = None,
+    secrets: str | None = None,
+) -> JoinedPipeline:
+    """The pipeline with its topics. sql: reads the topics as `orders` and `payments`. limit: offsets of a batch.
+
+    of_sink: spec.sink; None: a topic.
+    """
     orders, payments, sink = f"{name}-orders", f"{name}-payments", f"{name}-out"
     create_topics(servers, orders, payments, sink, partitions=2)
     create_decisions(servers)
@@ -172,10 +188,10 @@ def joined_pipeline(servers: str, name: str, directory: Path, sql: str, limit: i
         },
         "transform": {"sql": sql.replace("'orders'", f"'{orders}'").replace("'payments'", f"'{payments}'")},
         "state": {"partitions": STATE_PARTITIONS},
-        "sink": {"kafka": {"topic": sink}},
+        "sink": of_sink or {"kafka": {"topic": sink}},
         "checkpoint": {"volume": {"size": "1Gi"}},
     }
-    job = job_of(stateful, directory)
+    job = job_of(stateful, directory, secrets=secrets)
     assert job.state is not None
     job = replace(job, state=replace(job.state, checkpoint=str(directory / "state")))
     return JoinedPipeline(job, directory)

@@ -1,4 +1,4 @@
-"""Stateful pipelines into tables with versions, and whether their output is that of one run."""
+"""Stateful pipelines into tables with versions and into files, and whether their output is that of one run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ackwright.local.kafka import EmbeddedKafka
-from integration.support import delta_stores, iceberg_stores
+from integration.support import delta_stores, files_stores, iceberg_stores
 from integration.support.pipelines import create_topics, document, job_of
 from integration.support.stateful_pipelines import StatefulPipeline, with_state
 from integration.support.stateful_windows import OF_WINDOW, count_windows, ended_windows
@@ -19,9 +19,9 @@ Rows = Callable[[], Sequence[Mapping[str, Any]]]
 
 @dataclass
 class StatefulLake(StatefulPipeline):
-    """One pipeline whose table has the counts of windows, over several runs of its driver."""
+    """One pipeline whose table or files have the counts of windows, over several runs of its driver."""
 
-    rows: Rows  # of the table, by a reader that shares no code with the sink
+    rows: Rows  # of the sink, by a reader that shares no code with the sink
 
     def counts(self) -> list[tuple[int, int]]:
         """When each window begins, and its count."""
@@ -40,8 +40,8 @@ class StatefulLake(StatefulPipeline):
 
 
 def stateful_lake(kafka: EmbeddedKafka, directory: Path, kind: str, name: str) -> StatefulLake:
-    """A pipeline with its topic. The job creates the table. kind: delta or iceberg."""
-    sink, rows = _delta(directory) if kind == "delta" else _iceberg(directory)
+    """A pipeline with its topic. The job creates the table. kind: delta, iceberg or files."""
+    sink, rows = {"delta": _delta, "iceberg": _iceberg, "files": _files}[kind](directory)
     servers, source = kafka.bootstrap_servers, f"{name}-in"
     create_topics(servers, source, partitions=1)
     stateless = document(servers, name, "exactly-once", source, "not-used")
@@ -57,7 +57,6 @@ def stateful_lake(kafka: EmbeddedKafka, directory: Path, kind: str, name: str) -
 
 def _delta(directory: Path) -> tuple[dict[str, Any], Rows]:
     table = delta_stores.Table(directory / "table")
-
     return {"delta": {"path": str(directory / "table"), "createTable": True}}, table.rows
 
 
@@ -65,3 +64,8 @@ def _iceberg(directory: Path) -> tuple[dict[str, Any], Rows]:
     table = iceberg_stores.Table(directory / "warehouse")
     catalog = {"uri": table.uri, "warehouse": table.warehouse}
     return {"iceberg": {"catalog": catalog, "table": table.name, "createTable": True}}, table.rows
+
+
+def _files(directory: Path) -> tuple[dict[str, Any], Rows]:
+    path = directory / "files"
+    return {"files": {"path": str(path)}}, files_stores.Files(path).rows

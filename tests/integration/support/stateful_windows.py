@@ -57,10 +57,12 @@ _TIMED = """
 """
 
 
-def timed_windows(servers: str, name: str, directory: Path, of_sink: Mapping[str, Any] | None = None) -> JobSpec:
+def timed_windows(
+    servers: str, name: str, directory: Path, of_sink: Mapping[str, Any] | None = None, secrets: Path | None = None
+) -> JobSpec:
     """A pipeline that counts the records of each 10 seconds, with its topics, as it is declared.
 
-    of_sink: spec.sink; None: a topic.
+    of_sink: spec.sink; None: a topic. secrets: where its Secrets are mounted; None: in the directory.
     """
     source, sink = f"{name}-in", f"{name}-out"
     create_topics(servers, source, sink, partitions=1)
@@ -80,7 +82,7 @@ def timed_windows(servers: str, name: str, directory: Path, of_sink: Mapping[str
     }
     stateful = document(servers, name, "exactly-once", source, sink)
     stateful["spec"] |= spec
-    job = job_of(stateful, directory, secrets=str(directory))
+    job = job_of(stateful, directory, secrets=str(secrets or directory))
     assert job.state is not None
     return replace(job, state=replace(job.state, checkpoint=str(directory / "state")))
 

@@ -73,7 +73,10 @@ def table(**fields: Any) -> dict[str, Any]:
         ({"guarantee": "at-most-once"}, "spec.guarantee = 'at-most-once': cannot be declared with state"),
         ({"checkpoint": None}, "spec.state: needs checkpoint.volume"),
         ({"checkpoint": {"uri": "file:///state"}}, "spec.state: needs checkpoint.volume"),
-        ({"sink": FILES}, "spec.state: is built for sink.kafka, sink.postgres, sink.delta or sink.iceberg only"),
+        (
+            {"sink": FILES, "state": {"outputMode": "update"}},
+            "spec.state.outputMode = 'update': must be append with sink.files",
+        ),
         (
             {"sink": DELTA, "state": {"outputMode": "update"}},
             "spec.state.outputMode = 'update': must be append with sink.delta",

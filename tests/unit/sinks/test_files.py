@@ -103,6 +103,14 @@ def test_the_plan_and_explain_show_the_files() -> None:
     assert "one copy" in str({link.name: link for link in directory.links}["sink files"].caveat)
 
 
+def test_the_plan_shows_the_files_of_the_batches_of_a_stateful_pipeline() -> None:
+    stateful = document()
+    stateful["spec"] |= {"state": {"outputMode": "append"}, "checkpoint": {"volume": {"size": "1Gi"}}}
+    commit = values(plan(parse(stateful)).commit)
+    assert commit["positions"] == commit["decisions"] == "batches/<number>.parquet"
+    assert values(plan(parse(document())).commit)["positions"] == "<topic>-<partition>.<topic id>/<from>.parquet"
+
+
 def test_the_job_needs_nothing_in_kafka_but_its_source() -> None:
     delivery_plan = plan(parse(document()))
     assert delivery_plan.topics == ()

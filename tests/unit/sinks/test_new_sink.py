@@ -65,6 +65,13 @@ def delivery_plan() -> DeliveryPlan:
     return plan(pipeline())
 
 
+def test_a_sink_that_takes_no_decisions_is_refused_with_state() -> None:
+    spec: dict[str, Any] = {"state": {}, "checkpoint": {"volume": {"size": "1Gi"}}}
+    counts = pipeline(sql="SELECT key, count(*) FROM source GROUP BY key", **spec)
+    (problem,) = check(counts)
+    assert (problem.field, problem.problem.partition(",")[0]) == ("spec.state", "is built for sink.kafka")
+
+
 def test_the_model_is_part_of_the_spec() -> None:
     assert pipeline().spec.sink.declared == SqliteSink(path="rows.db")
     _, violations = examine(document(sink={"sqlite": {"pat": "rows.db"}}), PipelineWithSqlite)

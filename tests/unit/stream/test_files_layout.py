@@ -9,8 +9,8 @@ from pyspark.sql.types import DecimalType, StructField, StructType
 
 from ackwright_stream.positions import Lane, Position
 from ackwright_stream.sinks.files import layout
-from ackwright_stream.sinks.files.layout import Footer
-from ackwright_stream.sinks.files.state import LaneState, State
+from ackwright_stream.sinks.files.layout import BatchFooter, Footer
+from ackwright_stream.sinks.files.state import Decided, LaneState, State
 
 LANE = Lane("a.b-1", 7)
 POSITION = Position(2**40, "_id-2", 3, "uid")
@@ -52,6 +52,29 @@ def test_a_footer_is_read_as_it_was_written() -> None:
 def test_the_footer_of_another_program_is_recognised(metadata: dict[bytes, bytes] | None) -> None:
     with pytest.raises((KeyError, ValueError)):
         Footer.of(metadata)
+
+
+def test_the_footer_of_a_batch_is_read_as_it_was_written() -> None:
+    other = Lane("a.b-1", 8)
+    footer = BatchFooter({other: Position(5, "_id-2", 3, "uid", 4), LANE: POSITION}, '{"batch": 4}')
+    metadata = footer.metadata(12)
+    assert BatchFooter.of({key.encode(): value.encode() for key, value in metadata.items()}) == footer
+    assert list(metadata)[-1] == "ackwright.id", "storage compares the end of a file"
+    with pytest.raises(KeyError):
+        BatchFooter.of({})
+
+
+def test_names_of_batches_have_the_order_of_their_numbers() -> None:
+    names = [layout.batch(number).partition("/")[2] for number in (0, 9, 10)]
+    assert names == sorted(names)
+    assert [layout.start_of(name) for name in names] == [0, 9, 10]
+    assert not layout.batch(0).startswith(("_", "."))
+
+
+def test_an_entry_has_the_last_decision_of_a_stateful_pipeline_alone() -> None:
+    stateful = State("ns.p", decided=Decided(7, "the last decision"))
+    assert State.of_json(stateful.to_json()) == stateful
+    assert "decided" not in json.loads(State("ns.p").to_json())
 
 
 def test_an_entry_is_read_as_it_was_written() -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import FilesSink, Reason
 from ackwright_stream.positions import Lane, Position
 from ackwright_stream.sinks.files import layout
-from ackwright_stream.sinks.files.state import LaneState
+from ackwright_stream.sinks.files.state import State
 from ackwright_stream.sinks.files.storage import Storage
 
 _AT_ONCE = 16  # lanes
@@ -22,17 +22,19 @@ class Chains:
         self._sink = sink
         self._known: dict[Lane, tuple[Position, Position]] = {}  # where a chain begins, and its last known end
 
-    def positions(
-        self, storage: Storage, recorded: Mapping[Lane, LaneState], lanes: Iterable[Lane]
-    ) -> dict[Lane, Position | None]:
+    def positions(self, storage: Storage, state: State, lanes: Iterable[Lane]) -> dict[Lane, Position | None]:
         """The positions; None where nothing is recorded of a lane."""
-        lanes = list(lanes)
+        lanes, recorded = list(lanes), state.lanes
 
         def end(lane: Lane) -> Position | None:
             return self._end(storage, lane, recorded[lane].position) if lane in recorded else None
 
         with ThreadPoolExecutor(_AT_ONCE) as pool:  # a bucket takes some milliseconds for each answer
             return dict(zip(lanes, pool.map(end, lanes), strict=True))
+
+    def recorded(self, state: State) -> State:
+        """The state with what has to be recorded together with these positions: nothing."""
+        return state
 
     def _end(self, storage: Storage, lane: Lane, settled: Position) -> Position:
         begins, at = self._known.get(lane, (None, settled))

@@ -25,7 +25,7 @@ class RowFiles:
     def __init__(self, storage: Storage, lanes: Sequence[Lane]) -> None:
         """lanes: those of the task, in its order."""
         self._storage, self._lanes = storage, lanes
-        self._files: dict[Lane, _File] = {}
+        self._files: dict[Lane, RowFile] = {}
 
     def __enter__(self) -> RowFiles:
         return self
@@ -44,9 +44,8 @@ class RowFiles:
         buffered = 0
         for batch in rows:
             for lane, part in split(batch, self._lanes):
-                require_utf8(part)
                 if lane not in self._files:
-                    self._files[lane] = _File(self._storage)
+                    self._files[lane] = RowFile(self._storage)
                 self._files[lane].add(part)
                 buffered += part.nbytes
             if buffered > _BUFFERED:
@@ -56,7 +55,7 @@ class RowFiles:
 
     def finished(self, lane: Lane, columns: pa.Schema, metadata: Mapping[str, str]) -> Draft:
         """The lane's file with this metadata, complete. columns: of a file without rows."""
-        file = self._files[lane] = self._files.get(lane) or _File(self._storage)
+        file = self._files[lane] = self._files.get(lane) or RowFile(self._storage)
         return file.finish(columns, metadata)
 
     def rows(self, lane: Lane) -> int:
@@ -64,7 +63,9 @@ class RowFiles:
         return self._files[lane].rows if lane in self._files else 0
 
 
-class _File:
+class RowFile:
+    """One file, which has no name yet."""
+
     def __init__(self, storage: Storage) -> None:
         self._storage, self._draft = storage, storage.draft()
         self._parquet: pq.ParquetWriter | None = None
@@ -72,6 +73,8 @@ class _File:
         self.rows = 0
 
     def add(self, batch: pa.RecordBatch) -> None:
+        """Takes rows. Raises JobError(ROW_REFUSED) for text that is not UTF-8."""
+        require_utf8(batch)
         self._pending.append(batch)
         self.rows += batch.num_rows
 
@@ -84,6 +87,7 @@ class _File:
                 self._writer(table.schema).write_table(table)
 
     def finish(self, columns: pa.Schema, metadata: Mapping[str, str]) -> Draft:
+        """The complete file. columns: of a file without rows."""
         self.flush()
         with translating("writing a file"):
             writer = self._writer(columns)
@@ -92,6 +96,7 @@ class _File:
         return self._draft
 
     def discard(self) -> None:
+        """Removes it, unless it has its name. Raises nothing."""
         if self._parquet is not None:
             with suppress(Exception):
                 self._parquet.close()  # or the writer does it later, to a file that is closed

@@ -28,6 +28,7 @@ from ackwright_stream.positions import LANE, Lane, Position
 from ackwright_stream.sinks.base import Membership, Owner, Records, Rows
 from ackwright_stream.sinks.files import columns, layout
 from ackwright_stream.sinks.files import storage as storages
+from ackwright_stream.sinks.files.batches import Batches, BatchTransaction, FileDecisions
 from ackwright_stream.sinks.files.chain import Chains
 from ackwright_stream.sinks.files.rows import RowFiles
 from ackwright_stream.sinks.files.state import Entry, LaneState, State, StateLog
@@ -49,7 +50,6 @@ class FilesStore:
     spark_writer = None
     takes_dead_letters = True
     staging = None
-    decisions = None
     compares = True  # False in a control: generations are not compared
 
     def __init__(self, job: JobSpec) -> None:
@@ -58,9 +58,12 @@ class FilesStore:
         self.topics = self._letters.topics
         self._opened: storages.Storage | None = None
         self._log = StateLog(self.sink, job.group)
-        self._chains = Chains(self.sink)
+        self.batches = Batches(self.sink) if job.state else None
+        self.decisions = FileDecisions(self, self.batches) if self.batches else None
+        self._chains: Chains | Batches = self.batches or Chains(self.sink)
         # Of is_member(), which another thread calls than the batch's.
-        self._watched, self._watched_chains = StateLog(self.sink, job.group), Chains(self.sink)
+        self._watched = StateLog(self.sink, job.group)
+        self._watched_chains: Chains | Batches = Batches(self.sink) if job.state else Chains(self.sink)
         self._recorded = time.monotonic()  # when the positions were recorded last
         self._member: tuple[Membership, float] | None = None  # and when it was last known to be one
         self._has_settled = False  # whether this process has committed positions
@@ -89,9 +92,9 @@ class FilesStore:
         self.check(rows)
 
     def worker_columns(self, rows: DataFrame) -> DataFrame:
-        """With the column LANE."""
+        """With the column LANE, unless the driver writes the rows."""
         self.record_columns(rows.schema)
-        return rows.withColumn(LANE, F.spark_partition_id())
+        return rows if self.batches else rows.withColumn(LANE, F.spark_partition_id())
 
     def record_columns(self, output: StructType) -> None:
         """Records the columns, which files without rows have as well. Raises JobError if they do not fit."""
@@ -153,7 +156,7 @@ class FilesStore:
 
     def _require_new(self, storage: storages.Storage, lanes: Sequence[Lane]) -> None:
         """Raises JobError(POSITION_LOST) if lanes have files, and the state where their chains begin is gone."""
-        prefixes = tuple(layout.directory(lane, "") for lane in lanes)
+        prefixes = (layout.BATCHES, *(layout.directory(lane, "") for lane in lanes))
         directories = [name for name in storage.directories() if name.startswith(prefixes)]
         if directories or self._has_settled:
             raise JobError(
@@ -192,10 +195,9 @@ class FilesStore:
         """
 
         def moved(state: State) -> State:
-            ends = self._watched_chains.positions(self._storage(), state.lanes, state.lanes)
-            return state.moved(
-                {lane: end for lane, end in ends.items() if end and end.offset > state.lanes[lane].position.offset}
-            )
+            ends = self._watched_chains.positions(self._storage(), state, state.lanes)
+            moved = state.moved({lane: end for lane, end in ends.items() if end and end != state.lanes[lane].position})
+            return self._watched_chains.recorded(moved)
 
         self._record(membership, moved, self._watched)
 
@@ -211,7 +213,7 @@ class FilesStore:
     def read(self, lanes: Iterable[Lane]) -> Mapping[Lane, Position | None]:
         storage = self._storage()
         entry = self._log.latest(storage)
-        return self._chains.positions(storage, entry.state.lanes if entry else {}, lanes)
+        return self._chains.positions(storage, entry.state if entry else State(self.job.group), lanes)
 
     def peek(self, lanes: Iterable[Lane]) -> Mapping[Lane, Position | None]:
         self._log.forget()
@@ -237,7 +239,7 @@ class FilesStore:
         accepted: str | None = None,
     ) -> None:
         def settled(state: State) -> State:
-            state = state.moved(positions)
+            state = self._chains.recorded(state.moved(positions))
             first_states = {
                 lane: LaneState(
                     positions[lane],
@@ -257,7 +259,7 @@ class FilesStore:
         self.advance(positions, membership)
 
     def advance(self, positions: Mapping[Lane, Position], membership: Membership) -> None:
-        self._record(membership, lambda state: state.moved(positions))
+        self._record(membership, lambda state: self._chains.recorded(state.moved(positions)))
 
     @contextmanager
     def trial(self) -> Iterator[RowTrial]:
@@ -311,10 +313,23 @@ class FilesStore:
 
     def open(self, slot: int, lanes: Sequence[Lane], membership: Membership) -> FilesTransaction:
         storage = self._storage()
+        entry = self.member_entry(storage, membership)
+        positions = self._chains.positions(storage, entry.state, lanes)
+        return FilesTransaction(self, storage, positions, membership)
+
+    def open_batch(self, lanes: Sequence[Lane], membership: Membership) -> BatchTransaction:
+        """All lanes of a stateful pipeline, for its next batch, in the driver."""
+        if self.batches is None:
+            raise JobError(Reason.UNEXPECTED, "a stateless pipeline decides no batches; report this")
+        storage = self._storage()
+        positions = self.batches.positions(storage, self.member_entry(storage, membership).state, lanes)
+        return BatchTransaction(self, self.batches, storage, membership, positions)
+
+    def member_entry(self, storage: storages.Storage, membership: Membership) -> Entry:
+        """The latest entry. Raises JobError(POSITION_CONFLICT) if it is another driver's."""
         entry = self._required(storage)
         self._require_member(entry.state, membership)
-        positions = self._chains.positions(storage, entry.state.lanes, lanes)
-        return FilesTransaction(self, storage, positions, membership)
+        return entry
 
     def write_dead_letters(self, letters: pa.RecordBatch) -> None:
         self._letters.write(letters)
@@ -341,9 +356,8 @@ class FilesStore:
         with RowFiles(storage, list(positions)) as files:
             files.write(rows)
             self._letters.write_all(letters, positions)
-            entry = self._required(storage)
             # For liveness: the rows may have taken long, and a file of an older driver would stop the newer one.
-            self._require_member(entry.state, opened.membership)
+            entry = self.member_entry(storage, opened.membership)
             fault_point("before-commit", *positions)
             empty = arrow_schema(entry.state.columns)
             for lane, position in positions.items():

@@ -35,6 +35,14 @@ class LaneState:
 
 
 @dataclass(frozen=True)
+class Decided:
+    """How far the batches of a stateful pipeline are decided."""
+
+    following: int = 0  # the number of the next batch's file
+    decision: str = ""  # the last one; empty: there is none
+
+
+@dataclass(frozen=True)
 class State:
     """What the drivers of a pipeline have recorded."""
 
@@ -43,6 +51,7 @@ class State:
     accepted: str = ""  # the fingerprint of positions that another program has set and a person has accepted
     columns: StructType = field(default_factory=StructType)  # that files have or had
     lanes: Mapping[Lane, LaneState] = field(default_factory=dict)
+    decided: Decided | None = None  # of a stateful pipeline, when its positions were recorded; later files move it on
 
     def moved(self, positions: Mapping[Lane, Position]) -> State:
         """The state with these positions."""
@@ -58,6 +67,7 @@ class State:
             "accepted": self.accepted,
             "columns": self.columns.jsonValue(),
             "lanes": [{**asdict(lane), **asdict(state)} for lane, state in sorted(self.lanes.items())],
+            **({"decided": asdict(self.decided)} if self.decided else {}),
             "id": str(uuid.uuid4()),
         }
         return json.dumps(document, indent=1).encode()
@@ -73,7 +83,8 @@ class State:
             for entry in document["lanes"]
         }
         columns = StructType.fromJson(document["columns"])
-        return cls(document["group"], document["generation"], document["accepted"], columns, lanes)
+        decided = Decided(**document["decided"]) if "decided" in document else None
+        return cls(document["group"], document["generation"], document["accepted"], columns, lanes, decided)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,174 @@
+"""A chain of two stateful operators on several executors, of which one is lost when its task has stored its state.
+
+The first operator is in a map stage: Spark runs its finished task again, in the same attempt of the stage, because the
+output was on the executor. So a partition has two states, of which Spark would take the first. The operator and
+`ackwright run` give a stateful pipeline no executors; these are processes of Spark's master local-cluster. See
+docs/protocol.md#stateful-pipelines.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import uuid
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ackwright.local.kafka import EmbeddedKafka
+from ackwright.local.supervise import spark_settings
+from integration.support.local_cluster import executors, spark_home
+from integration.support.pipelines import Running
+from integration.support.stateful_pipelines import Counted, StatefulPipeline, stateful_pipeline
+from waiting import wait_until
+
+EXECUTORS = 2
+_MEMORY_MB = 512  # of each
+
+# Each record is in the input of the deduplication once more, with a record that has come 250 records earlier. Behind
+# the deduplication, in the same stage, a task stops at a fault point if the task of the source ran in its executor.
+TRANSFORM = """
+import os
+from pathlib import Path
+
+from ackwright_stream.fault_points import VARIABLE, fault_point
+from pyspark.sql import functions as F
+
+
+def counts(source):
+    number = F.split(F.col("value").cast("string"), ":")[1].cast("int")
+    read = source.select(F.col("key").cast("string"), number.alias("n")).mapInArrow(at_source, "key STRING, n INT")
+    twice = read.select("key", F.explode(F.array("n", F.col("n") - 250)).alias("n")).where("n >= 0")
+    name = F.concat_ws("/", "key", F.floor(F.col("n") / 100))
+    once = twice.select(name.alias("name"), F.concat_ws(":", "key", "n").alias("record")).dropDuplicates(["record"])
+    marked = once.select("name", F.rand().alias("mark")).mapInArrow(deduplicated, "name STRING, mark DOUBLE")
+    counts = marked.groupBy("name").agg(F.count("*").alias("count"), F.first("mark").alias("mark"))
+    return counts.select(F.col("name").alias("key"), F.concat_ws(" ", "count", "mark").alias("value"))
+
+
+def at_source(batches):
+    yield from batches
+    fault_point("read")
+
+
+def deduplicated(batches):
+    yield from batches
+    hit = Path(os.environ[VARIABLE], "read.hit")
+    if hit.exists() and _parent(int(hit.read_text())) == os.getppid():
+        fault_point("deduplicated")
+
+
+def _parent(process):
+    return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
+"""
+
+# Of the driver: the file `stages` has how many tasks of each active stage have finished.
+STAGES = """
+import json, os, sys, threading, time
+
+{change}
+
+def report():
+    from pyspark import SparkContext
+
+    while True:
+        context = SparkContext._active_spark_context
+        if getattr(context, "_jsc", None) is not None:  # it is complete
+            tracker = context.statusTracker()
+            infos = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+            done = [[info.numCompletedTasks, info.numActiveTasks] for info in infos if info]
+            with open({file!r} + ".new", "w") as file:
+                json.dump(done, file)
+            os.replace({file!r} + ".new", {file!r})
+        time.sleep(0.05)
+
+
+if "--jobspec" in sys.orig_argv:
+    threading.Thread(target=report, daemon=True).start()
+"""
+
+# A driver that takes the first state of a partition, as Spark does.
+TAKES_FIRST = """
+from ackwright_stream import decisions
+
+
+def state_of(entries, operators, batch, partitions, before):
+    first = {}
+    for e in entries:
+        first.setdefault((e.operator, e.partition), e.ids)
+    return {o: tuple(first[o, p] for p in range(partitions)) for o in operators}
+
+
+if "--jobspec" in sys.orig_argv:
+    decisions.state_of = state_of
+"""
+
+
+@pytest.fixture
+def pipeline(kafka: EmbeddedKafka, tmp_path: Path) -> Iterator[StatefulPipeline]:
+    with stateful_pipeline(kafka, tmp_path, f"executors-{uuid.uuid4().hex[:8]}", partitions=1) as created:
+        (tmp_path / "counts_on_executors.py").write_text(TRANSFORM)
+        created.environment |= spark_home(tmp_path)
+        created.environment["PYTHONPATH"] = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+        transform = replace(created.spec.transform, sql=None, module="counts_on_executors", function="counts")
+        spark = {
+            **created.spec.spark,
+            "spark.master": f"local-cluster[{EXECUTORS},1,{_MEMORY_MB}]",
+            "spark.executor.memory": f"{_MEMORY_MB}m",
+            "spark.executor.extraClassPath": spark_settings(tmp_path)["spark.driver.extraClassPath"],
+        }
+        created.spec = replace(created.spec, transform=transform, spark=spark)
+        yield created
+
+
+def lose_executor(pipeline: StatefulPipeline, job: Running, directory: Path) -> None:
+    """The executor is killed whose task of the first operator has finished, while the other one's has not."""
+    job.arm("read", "note")
+    hit = job.arm("deduplicated")
+    pipeline.feed()
+    stopped = job.arrived(hit)
+    stages = directory / "stages"
+
+    def has_finished(tasks: int) -> Any:
+        return stages.exists() and [tasks, 1] in json.loads(stages.read_text())
+
+    wait_until(lambda: has_finished(1), "the other task of the stage has finished")
+    [lost] = [process for process in executors(directory) if process not in ancestors(stopped)]
+    os.kill(lost, signal.SIGKILL)
+    wait_until(lambda: has_finished(2), "that task has finished again, in another executor")
+    job.release("deduplicated")
+
+
+def ancestors(process: int) -> list[int]:
+    """The ids of the processes that have started this one, and of those that have started them."""
+    result = []
+    while process > 1:
+        process = int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
+        result.append(process)
+    return result
+
+
+@pytest.mark.parametrize("takes_first", [False, True], ids=["refused", "control"])
+def test_a_batch_whose_task_has_stored_two_states_is_not_decided(
+    pipeline: StatefulPipeline, tmp_path: Path, takes_first: bool
+) -> None:
+    """Control: a driver that takes the first of the two decides the batch."""
+    change = TAKES_FIRST if takes_first else ""
+    (tmp_path / "sitecustomize.py").write_text(STAGES.format(change=change, file=str(tmp_path / "stages")))
+    with pipeline.life() as job:
+        pipeline.caught_up(job)
+        assert job.progress()["restarts"] == 0
+        lose_executor(pipeline, job, tmp_path)
+        pipeline.caught_up(job)
+        assert (job.progress()["restarts"] > 0) is not takes_first
+        refusals = job.job.log.read_text().count("states of partition")
+        assert (refusals > 0) is not takes_first
+        pipeline.feed()
+        pipeline.caught_up(job)
+        pipeline.drain(job)
+    if not takes_first:
+        assert pipeline.counted() == Counted()
