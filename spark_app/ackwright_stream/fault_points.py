@@ -11,8 +11,8 @@ The points, in the order in which a lane's task passes them: task-start, after-i
 mid-produce, before-commit, after-commit. In the driver: batch-start, batch-end (all lanes have committed, Spark does
 not know of it yet), before-advance and after-advance (at-least-once). In the task: claimed (at-most-once).
 
-With a sink of files a task also passes letters-written (its dead letters are durable, and no file is there), and
-file-created after the file of each of its lanes.
+With a sink of files a task that has dead letters also passes letters-written (they are durable, and no file is there).
+Each task passes file-created after the file of each of its lanes.
 
 A task of a stateful pipeline passes stored (its state and its rows are complete). Its driver then passes evaluated (of
 all tasks, and nothing is in a transaction), after-init, after-read, after-offsets, mid-produce, before-commit and
@@ -20,8 +20,8 @@ after-commit.
 
 With autoscaling the driver passes executors-before and executors-after, before and after it changes their number.
 
-With a sink whose driver commits, a task passes mid-produce, then staged (its files are there, and in no commit), and
-then letters-written; the driver passes after-read, before-commit, after-commit, and claimed.
+With a sink whose driver commits, a task passes mid-produce, then staged (its files are there, and in no commit), and,
+if it has dead letters, letters-written; the driver passes after-read, before-commit, after-commit, and claimed.
 """
 
 from __future__ import annotations

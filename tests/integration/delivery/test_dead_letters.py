@@ -9,12 +9,15 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from ackwright.cli.audit import audited
 from ackwright.local.kafka import EmbeddedKafka
+from ackwright.local.watch import Watch
 from ackwright_stream.audit import audit
 from ackwright_stream.jobspec import ExitCode, Reason
 from ackwright_stream.reports import Verdict
-from integration.support.letter_pipelines import LetterPipeline, letter_pipeline
+from integration.support.letter_pipelines import LetterPipeline, letter_pipeline, letter_pipeline_between
 from integration.support.pipelines import assert_nothing_hangs, positions_of
+from integration.support.two_clusters import TwoClusters
 from waiting import WAIT
 
 KILLED = 137
@@ -76,6 +79,20 @@ def test_dead_letters_are_there_once_across_kills(kafka: EmbeddedKafka, tmp_path
     pipeline.assert_exactly_once()
     assert left_files(pipeline) == []
     report = audit(spark, pipeline.spec)
+    assert report.verdict is Verdict.HELD, report
+    assert report.dead_letters == report.malformed == pipeline.expected_letters().total()
+
+
+def test_dead_letters_on_another_cluster_are_there_once_across_kills(two_clusters: TwoClusters, tmp_path: Path) -> None:
+    """They are on the brokers of the output, in its transaction, whose positions are there as well."""
+    pipeline = letter_pipeline_between(two_clusters, tmp_path, "exactly-once")
+    pipeline.feed()
+    killed_at(pipeline, "before-commit", after_tasks=("after-commit",))
+    drained(pipeline)
+    assert_nothing_hangs(pipeline.output_servers, pipeline.sink, pipeline.letter_topic)
+    pipeline.assert_exactly_once()
+    with Watch() as watch:
+        (report,) = audited([pipeline.spec], tmp_path / "audit", watch)
     assert report.verdict is Verdict.HELD, report
     assert report.dead_letters == report.malformed == pipeline.expected_letters().total()
 

@@ -21,15 +21,15 @@ import random
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from integration.support import lane_letters, lane_rules
 from waiting import ANSWER
 
-UNSAFE = ("position-check", "commit-first", "fencing", "row-locks", "positions-at-source")
 ROWS = 25  # of an Arrow batch
 
 
@@ -78,80 +78,6 @@ def columns_of(rows: str) -> Any:
     return StructType([StructField("key", BinaryType()), StructField("value", BinaryType()), *partition])
 
 
-def disarm(rule: str, job: Any) -> None:
-    """Switches one rule off in this process, which works for the job."""
-    from ackwright_stream import lanes
-    from ackwright_stream.sinks.kafka import markers, transactions
-
-    if rule == "position-check":
-        lanes.decide = lambda *_: None
-    elif rule == "fencing":
-        commit = transactions.SlotTransactions.commit
-
-        def without_membership(self: Any, producer: Any, target: Any, membership: Any, *rest: Any, **names: Any) -> int:
-            group = markers.membership_with(
-                markers.of_membership(job, membership)[0], self._reader.consumer_group_metadata()
-            )
-            return commit(self, producer, target, group, *rest, **names)
-
-        transactions.SlotTransactions.commit = without_membership  # type: ignore[method-assign]
-        transactions.transactional_id = lambda job, slot: f"{job.group}/{slot}/{os.getpid()}"
-    elif rule == "row-locks":
-        from ackwright_stream.sinks.postgres import positions
-        from ackwright_stream.sinks.postgres.sink import PostgresStore
-
-        PostgresStore.locks = False
-        positions.terminate = lambda *_, **__: None
-    elif rule == "commit-first":
-        safe = lanes.Lanes.advance
-
-        def advance(self: Any, slot: int, ranges: Any, rows: Any = (), letters: Any = ()) -> tuple[Any, int]:
-            done, _ = safe(self, slot, ranges)  # the positions alone …
-            if done is not lanes.Outcome.DONE:
-                return done, 0
-            own = markers.of_membership(job, self.membership)[0]
-            producer = self.sink.transactions.open(slot, [r.lane for r in ranges], own)[0]
-            producer.begin_transaction()
-            written = self.sink.enqueue(producer, rows)  # … and then the rows
-            producer.commit_transaction(60.0)
-            return done, written
-
-        lanes.Lanes.advance = advance  # type: ignore[method-assign]
-    elif rule == "positions-at-source":
-        commit_positions_at_source(job)
-
-
-def commit_positions_at_source(job: Any) -> None:
-    """Positions of a sink with its own cluster are on the source's cluster: a plain commit, after that of the rows."""
-    from confluent_kafka import Consumer
-
-    from ackwright_stream.connection import settings
-    from ackwright_stream.fault_points import fault_point
-    from ackwright_stream.positions import Lane
-    from ackwright_stream.sinks.kafka import offsets, transactions
-
-    at_source = Consumer(settings(job.cluster, job.positions_consumer))
-    read = offsets.read_committed
-
-    def read_committed(consumer: Any, lanes: Any, timeout_s: float, *_: Any) -> Any:
-        return read(at_source, lanes, timeout_s)
-
-    def commit(
-        self: Any, producer: Any, target: Any, membership: Any, write: Any = None, *, next_slot: Any = None, **_: Any
-    ) -> int:
-        lanes = [Lane(x.topic, x.partition) for x in target]
-        producer.begin_transaction()
-        rows: int = write(producer) if write else 0
-        producer.commit_transaction(60)
-        fault_point("after-commit", *lanes)
-        at_source.commit(offsets=list(target), asynchronous=False)
-        self.release(producer, next_slot, committed=True)
-        return rows
-
-    offsets.read_committed = read_committed  # type: ignore[assignment]
-    transactions.SlotTransactions.commit = commit  # type: ignore[method-assign]
-
-
 def without_brokers(topic: str, partitions: int, end: int) -> Any:
     """The cluster of a source that exists in this process only: each partition has the records [0, end)."""
     from ackwright_stream import topic_ids
@@ -187,11 +113,14 @@ class Process:
         topic = self._job.source.topics[0]
         simulated = options.partitions and without_brokers(topic, options.partitions, options.until)
         self._cluster = simulated or Cluster(self._job)
-        self._rows = rows_with_lanes if options.rows == "lane" else rows_of_task
+        self._rows: Callable[[Any], Iterator[Any]] = rows_with_lanes if options.rows == "lane" else rows_of_task
         if options.read:
             from integration.support.source_rows import SourceRows
 
             self._rows = SourceRows(self._job).of_task
+        self._letters = lane_letters.Letters(self._job, written=options.letters, unsafe=options.unsafe)
+        if options.letters:
+            self._rows = lane_letters.well_formed(self._rows)
         self.report: dict[str, Any] = {
             "driver": options.driver,
             "outcomes": Counter(),
@@ -288,6 +217,7 @@ class Process:
         while lanes := sorted(lane for lane, offset in at.items() if offset < ends.get(lane, 0)):
             ranges = tuple(Range(lane, at[lane], min(at[lane] + self._options.step, ends[lane])) for lane in lanes)
             work = Work(self._job, owned.driver, owned.topic_ids, owned.lanes.membership)
+            self._letters.before(ranges)
             if owned.lanes.sink.staging is not None:
                 self._stage_and_commit(work, ranges, owned.lanes)
             elif self._job.guarantee is Guarantee.AT_LEAST_ONCE:
@@ -298,6 +228,7 @@ class Process:
                 for slot, first in enumerate(range(0, len(ranges), size)):
                     own = ranges[first : first + size]
                     self._process(work, Task(slot, own, tuple(range(len(own)))))
+            self._letters.after(ranges)
             at.update({r.lane: r.until for r in ranges})
 
     def _process(self, work: Any, task: Any) -> None:
@@ -307,7 +238,8 @@ class Process:
         from ackwright_stream.jobspec import Guarantee
 
         process = claim_and_process if self._job.guarantee is Guarantee.AT_MOST_ONCE else process_and_advance
-        outcome, _ = process(work, task, with_partitions(self._rows(task), task))
+        rows = with_partitions(self._rows(task), task)
+        outcome, _ = process(work, task, rows, self._letters.of_ranges(task.ranges))
         self.report["outcomes"][outcome.value] += 1
 
     def _stage_and_commit(self, work: Any, ranges: Any, lanes: Any) -> None:
@@ -320,7 +252,10 @@ class Process:
         from ackwright_stream.sinks.base import StagedRows
 
         def run_staged(batch: Any) -> tuple[StagedRows, Counts]:
-            answers = [stage(work, task, with_partitions(self._rows(task), task)) for task in batch.tasks]
+            answers = [
+                stage(work, task, with_partitions(self._rows(task), task), self._letters.of_ranges(task.ranges))
+                for task in batch.tasks
+            ]
             return StagedRows(tuple(staged for *_, staged in answers), sum(n for _, n, _ in answers)), Counts()
 
         orders: Any = (at_least_once, at_most_once, exactly_once)
@@ -337,8 +272,9 @@ class Process:
         from ackwright_stream.fault_points import fault_point
 
         if lanes.sink.spark_writer is None:
-            write(work, task, with_partitions(self._rows(task), task))
+            write(work, task, with_partitions(self._rows(task), task), self._letters.of_ranges(task.ranges))
         else:
+            self._letters.write(self._letters.of_ranges(task.ranges))  # as delivery/dead_letters.py does before a row
             self._produce(task)
         fault_point("before-advance")
         lanes.advance_all({r.lane: r.until for r in task.ranges})
@@ -385,14 +321,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments.add_argument("--read", action="store_true", help="read the rows from the source")
     arguments.add_argument("--step", type=int, default=1 << 30)
     arguments.add_argument("--again", action="store_true")
-    arguments.add_argument("--unsafe", choices=UNSAFE)
+    arguments.add_argument("--letters", action="store_true", help="one record of ten is malformed (lane_letters.py)")
+    arguments.add_argument("--unsafe", choices=[*lane_rules.UNSAFE, *lane_letters.UNSAFE])
     arguments.add_argument("--transaction-timeout-ms", type=int)
     options = arguments.parse_args(argv)
     faulthandler.dump_traceback_later(60)  # a stuck process writes its stacks to its log
-    if options.unsafe:
+    if options.unsafe in lane_rules.UNSAFE:
         from ackwright_stream.jobspec import from_json
 
-        disarm(options.unsafe, from_json(Path(options.jobspec).read_text()))
+        lane_rules.disarm(options.unsafe, from_json(Path(options.jobspec).read_text()))
     process = Process(options)
     code = process.run()
     print(json.dumps(process.report), flush=True)

@@ -15,24 +15,21 @@ from confluent_kafka import Producer
 
 from ackwright.local.kafka import EmbeddedKafka
 from integration.support.driver_lives import DriverLives
+from integration.support.lane_letters import HEADERS, is_malformed, key_of, malformed_value
 from integration.support.pipelines import Record, create_topics, document, job_of, read
 from integration.support.postgres import Database
+from integration.support.two_clusters import TwoClusters
 from waiting import ANSWER
 
 PARTITIONS = 3  # more than tasks at a time, so that a task has several
 SCHEMA = "p INT, n INT"
 SQL = "SELECT kafka.key AS key, concat(p, ':', n) AS value FROM source WHERE n % 10 != 7"
-HEADERS: list[tuple[str, bytes | None]] = [("h", b"\xff"), ("h", None)]  # of each malformed record
 PREFIX = "ackwright.dead-letter."
-
-
-def is_malformed(n: int) -> bool:
-    return n % 10 == 3
 
 
 def value(partition: int, n: int) -> bytes:
     """Record n of a partition: one of ten is malformed, and another one is filtered by the transform."""
-    return b"oops %d:%d \xfe" % (partition, n) if is_malformed(n) else json.dumps({"p": partition, "n": n}).encode()
+    return malformed_value(partition, n) if is_malformed(n) else json.dumps({"p": partition, "n": n}).encode()
 
 
 @dataclass(frozen=True)
@@ -56,12 +53,45 @@ def letter_of(record: Record, source: str, group: str) -> Letter:
     return Letter(int(own["partition"] or b""), int(own["offset"] or b""), record.key, record.value, headers)
 
 
+def letters_of(partitions: int, offsets: range) -> Counter[Letter]:
+    """The malformed records of these offsets of each partition."""
+    return Counter(
+        Letter(p, n, key_of(p, n), malformed_value(p, n), tuple(HEADERS))
+        for p in range(partitions)
+        for n in offsets
+        if is_malformed(n)
+    )
+
+
+def table_letters(database: Database, source: str, group: str) -> Counter[Letter]:
+    """The dead letters of the table `letters`."""
+    rows = database.sql(
+        "SELECT pipeline, source_topic, source_partition, source_offset, coalesce(encode(key, 'hex'), '-'), "
+        "encode(value, 'hex'), headers, reason FROM letters"
+    )
+    return Counter(_letter_of_row(row, source, group) for row in rows)
+
+
+def _letter_of_row(row: Sequence[str], source: str, group: str) -> Letter:
+    own_group, topic, partition, offset, key, text, headers, reason = row
+    assert (own_group, topic) == (group, source)
+    assert reason
+    pairs = [(h["key"], None if h["value"] is None else base64.b64decode(h["value"])) for h in json.loads(headers)]
+    key_bytes = None if key == "-" else bytes.fromhex(key)
+    return Letter(int(partition), int(offset), key_bytes, bytes.fromhex(text), tuple(pairs))
+
+
 @dataclass
 class LetterPipeline(DriverLives):
     """A pipeline whose records are JSON, one of ten malformed."""
 
     sink: str
     letter_topic: str
+
+    @property
+    def output_servers(self) -> str:
+        """The brokers of the output and of its dead letters."""
+        return self.servers
 
     def feed(self, count: int = 200) -> None:
         self.send(value, count)
@@ -71,24 +101,18 @@ class LetterPipeline(DriverLives):
         producer = Producer({"bootstrap.servers": self.servers, "acks": "all", "linger.ms": 20})
         for n in range(self.fed, self.fed + count):
             for p in range(self.partitions):
-                key = None if n % 20 == 3 else b"k%d" % p
                 bad = list(HEADERS) if is_malformed(n) else []
-                producer.produce(self.source, value_of(p, n), key, partition=p, headers=bad)
+                producer.produce(self.source, value_of(p, n), key_of(p, n), partition=p, headers=bad)
         assert producer.flush(ANSWER) == 0
         self.fed += count
 
     def expected_letters(self) -> Counter[Letter]:
         """The malformed records of feed()."""
-        return Counter(
-            Letter(p, n, None if n % 20 == 3 else b"k%d" % p, value(p, n), tuple(HEADERS))
-            for p in range(self.partitions)
-            for n in range(self.fed)
-            if is_malformed(n)
-        )
+        return letters_of(self.partitions, range(self.fed))
 
     def letters(self) -> Counter[Letter]:
         """The committed dead letters."""
-        records = read(self.servers, self.letter_topic)
+        records = read(self.output_servers, self.letter_topic)
         return Counter(letter_of(r, self.source, self.spec.group) for r in records)
 
     def expected_output(self) -> Counter[bytes]:
@@ -97,11 +121,22 @@ class LetterPipeline(DriverLives):
         )
 
     def output(self) -> Counter[bytes | None]:
-        return Counter(r.value for r in read(self.servers, self.sink))
+        return Counter(r.value for r in read(self.output_servers, self.sink))
 
     def assert_exactly_once(self) -> None:
         assert self.output() == self.expected_output()
         assert self.letters() == self.expected_letters()
+
+
+@dataclass
+class OtherClusterPipeline(LetterPipeline):
+    """The same to another cluster than that of the source."""
+
+    clusters: TwoClusters
+
+    @property
+    def output_servers(self) -> str:
+        return self.clusters.sink.bootstrap_servers
 
 
 def source_of(topic: str) -> dict[str, Any]:
@@ -133,6 +168,22 @@ def letter_pipeline(
     return LetterPipeline(servers, directory, spec, PARTITIONS, topics[1], topics[2])
 
 
+def letter_pipeline_between(clusters: TwoClusters, directory: Path, guarantee: str) -> OtherClusterPipeline:
+    """A pipeline from one cluster to the other, where its dead-letter topic is as well."""
+    name = f"letters-{uuid.uuid4().hex[:8]}"
+    source, output, letters = (f"{name}-{part}" for part in ("in", "out", "letters"))
+    clusters.create_topics(source, output, PARTITIONS)
+    create_topics(clusters.sink.bootstrap_servers, letters, partitions=PARTITIONS + 1, replication=1)
+    described = clusters.document(name, guarantee, source, output)
+    described["spec"] |= {"source": source_of(source), "transform": {"sql": SQL}}
+    to = {"topic": output, "bootstrapServers": clusters.sink.bootstrap_servers}
+    described["spec"]["sink"] = {"kafka": {**to, "deadLetter": {"topic": letters, "maxFraction": 0.5}}}
+    spec = job_of(described, directory)
+    return OtherClusterPipeline(
+        clusters.source.bootstrap_servers, directory, spec, PARTITIONS, output, letters, clusters
+    )
+
+
 @dataclass
 class TablePipeline(LetterPipeline):
     """The same into the tables `rows` and `letters` of a database."""
@@ -140,19 +191,7 @@ class TablePipeline(LetterPipeline):
     database: Database
 
     def letters(self) -> Counter[Letter]:
-        rows = self.database.sql(
-            "SELECT pipeline, source_topic, source_partition, source_offset, coalesce(encode(key, 'hex'), '-'), "
-            "encode(value, 'hex'), headers, reason FROM letters"
-        )
-        return Counter(self._letter(row) for row in rows)
-
-    def _letter(self, row: Sequence[str]) -> Letter:
-        group, topic, partition, offset, key, text, headers, reason = row
-        assert (group, topic) == (self.spec.group, self.source)
-        assert reason
-        pairs = [(h["key"], None if h["value"] is None else base64.b64decode(h["value"])) for h in json.loads(headers)]
-        key_bytes = None if key == "-" else bytes.fromhex(key)
-        return Letter(int(partition), int(offset), key_bytes, bytes.fromhex(text), tuple(pairs))
+        return table_letters(self.database, self.source, self.spec.group)
 
     def output(self) -> Counter[bytes | None]:
         return Counter(text.encode() for (text,) in self.database.sql("SELECT value FROM rows"))

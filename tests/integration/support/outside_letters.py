@@ -19,6 +19,19 @@ SINKS = ("delta", "iceberg", "files")
 Rows = Callable[[], Sequence[Mapping[str, Any]]]
 
 
+def keyed_letter_of(record: Record, source: str, group: str) -> Letter:
+    """The malformed record that a record of a compacted dead-letter topic contains, whatever its key is."""
+    (key,) = (value for name, value in record.headers if name == "ackwright.dead-letter.key")
+    others = tuple(h for h in record.headers if h[0] != "ackwright.dead-letter.key")
+    plain = Record(record.topic, record.partition, record.offset, key, record.value, others)
+    return letter_of(plain, source, group)
+
+
+def key_of_letter(letter: Letter, source: str, group: str) -> bytes:
+    """The key that its record has in such a topic."""
+    return f"{group}/{source}-{letter.partition}@{letter.offset}".encode()
+
+
 @dataclass
 class OutsidePipeline(LetterPipeline):
     """The same into a table or files."""
@@ -32,15 +45,9 @@ class OutsidePipeline(LetterPipeline):
     def letters(self) -> Counter[Letter]:
         """The dead letters, of each key the last one: those that compaction keeps."""
         last = {record.key: record for record in self.records()}
-        return Counter(self._letter(record) for record in last.values())
-
-    def _letter(self, record: Record) -> Letter:
-        (key,) = (value for name, value in record.headers if name == "ackwright.dead-letter.key")
-        others = tuple(h for h in record.headers if h[0] != "ackwright.dead-letter.key")
-        plain = Record(record.topic, record.partition, record.offset, key, record.value, others)
-        letter = letter_of(plain, self.source, self.spec.group)
-        assert record.key == f"{self.spec.group}/{self.source}-{letter.partition}@{letter.offset}".encode()
-        return letter
+        letters = {key: keyed_letter_of(record, self.source, self.spec.group) for key, record in last.items()}
+        assert all(key == key_of_letter(letter, self.source, self.spec.group) for key, letter in letters.items())
+        return Counter(letters.values())
 
     def most_copies(self) -> int:
         """How often the record is in the topic that is there most often."""
@@ -68,7 +75,7 @@ def outside_pipeline(
     servers, name = kafka.bootstrap_servers, f"outside-{uuid.uuid4().hex[:8]}"
     create_topics(servers, f"{name}-in", partitions=PARTITIONS)
     create_topics(servers, topic := f"{name}-letters", partitions=PARTITIONS + 1)
-    declared, rows = _sink(sink, directory)
+    declared, rows = lake_of(sink, directory)
     letters = {"topic": topic, "maxFraction": max_fraction}
     described = document(servers, name, guarantee, f"{name}-in", "not-used", **more)
     described["spec"] |= {
@@ -82,8 +89,8 @@ def outside_pipeline(
     return pipeline
 
 
-def _sink(name: str, directory: Path) -> tuple[dict[str, Any], Rows]:
-    """The fields of the sink in a directory, and a reader of its rows."""
+def lake_of(name: str, directory: Path) -> tuple[dict[str, Any], Rows]:
+    """The fields of a sink outside Kafka in a directory, and a reader of its rows."""
     match name:
         case "delta":
             path = directory / "table"

@@ -64,7 +64,10 @@ def test_the_task_passes_its_fault_point_when_they_are_durable(
 ) -> None:
     monkeypatch.setenv(VARIABLE, str(tmp_path))
     (tmp_path / f"letters-written@{LANE}").write_text("nothing")
-    opened(brokers, "point").write_all([letters(7)], [LANE])
+    topic = opened(brokers, "point")
+    topic.write_all([], [LANE])
+    assert not (tmp_path / f"letters-written@{LANE}.hit").exists(), "a claim writes none"
+    topic.write_all([letters(7)], [LANE])
     assert (tmp_path / f"letters-written@{LANE}.hit").exists()
 
 
