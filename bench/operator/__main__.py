@@ -113,7 +113,7 @@ class Bench:
             "tolerate": {"brokerFailures": 0},
             "kafka": {"bootstrapServers": self._bootstrap},
             "source": {"topics": ["in"]},
-            "transform": {"sql": "SELECT * FROM source"},
+            "transform": {"sql": "SELECT key, value FROM source"},
             "sink": {"kafka": {"topic": "out"}},
         }
         self.applied[name] = time.monotonic()

@@ -62,7 +62,7 @@ class Fleet:
             "tolerate": {"brokerFailures": 0},
             "kafka": {"bootstrapServers": servers},
             "source": {"topics": ["in"]},
-            "transform": {"sql": "SELECT * FROM source"},
+            "transform": {"sql": "SELECT key, value FROM source"},
             "sink": {"kafka": {"topic": "out"}},
         }
         meta = {"name": name, "namespace": namespace}

@@ -19,9 +19,9 @@ from ackwright_stream.admin_client import AdminClient
 from e2e.api_server import ApiServer
 from e2e.operator_process import OperatorProcess
 
-NAMESPACE = "bench"
+OWN_NAMESPACE, NAMESPACE = "bench-operator", "bench"  # of the operator; of its pipelines, which may not be the same
 _ACCOUNT = "operator"
-_USER = f"system:serviceaccount:{NAMESPACE}:{_ACCOUNT}"
+_USER = f"system:serviceaccount:{OWN_NAMESPACE}:{_ACCOUNT}"
 _POLICY = {
     "apiVersion": "audit.k8s.io/v1",
     "kind": "Policy",
@@ -53,7 +53,7 @@ class Operator(OperatorProcess):
         settings: Mapping[str, str] | None = None,
     ) -> None:
         _create_account(api)
-        super().__init__(api, NAMESPACE, _ACCOUNT, arguments, settings)
+        super().__init__(api, OWN_NAMESPACE, _ACCOUNT, arguments, settings)
         self._directory = directory
 
     def memory(self) -> tuple[float, float]:
@@ -104,15 +104,16 @@ def wait_for_reconciles(operator: Operator, count: int, timeout: float) -> None:
 
 
 def _create_account(api: ApiServer) -> None:
-    """Creates the namespace and a ServiceAccount with the role cluster-admin."""
+    """Creates the namespaces and a ServiceAccount with the role cluster-admin."""
     binding = {
         "metadata": {"name": "bench-operator"},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
-        "subjects": [{"kind": "ServiceAccount", "name": _ACCOUNT, "namespace": NAMESPACE}],
+        "subjects": [{"kind": "ServiceAccount", "name": _ACCOUNT, "namespace": OWN_NAMESPACE}],
     }
     objects = (
+        ("/api/v1/namespaces", {"metadata": {"name": OWN_NAMESPACE}}),
         ("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}}),
-        (f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts", {"metadata": {"name": _ACCOUNT}}),
+        (f"/api/v1/namespaces/{OWN_NAMESPACE}/serviceaccounts", {"metadata": {"name": _ACCOUNT}}),
         ("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", binding),
     )
     for path, body in objects:
