@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -47,7 +46,7 @@ Object = Mapping[str, Any]
 Reports = Mapping[str, ProgressReport]  # by the address (host:port) of the driver that reports it
 
 _BROKERS_EVERY_S = 300.0  # how often the brokers' own settings are read
-_INTERNAL_EVERY_S = 10.0  # how often the brokers' own topics are read, for all steady pipelines of one connection
+_SHARED_EVERY_S = 10.0  # how often brokers and their own topics are read, for all steady pipelines of one connection
 
 
 @dataclass(frozen=True)
@@ -58,6 +57,15 @@ class ClusterState:
     progress: ProgressReport | None  # None: no driver answers
     group_owner: str | None  # an older pipeline with the same consumer group
     versions: frozenset[str]  # of everything in Kubernetes that a reconcile depends on
+
+
+@dataclass(frozen=True)
+class _Shared:
+    """What all steady pipelines with the same connection read once: the brokers, and the topics of the brokers."""
+
+    read_at: float  # seconds
+    racks: Mapping[int, str | None]  # by broker
+    internal: Mapping[str, ObservedTopic]
 
 
 def _with_role(driver: DriverPod, progress: ProgressReport | None) -> DriverPod:
@@ -96,8 +104,7 @@ class Observer:
         self._connections, self._settings, self._index = connections, settings, index
         self._now, self._clock = now, clock
         self._policy = policy(settings)
-        # By the key of a connection: the brokers' own topics, and when they were read.
-        self._internal: dict[str, tuple[float, Mapping[str, ObservedTopic]]] = {}
+        self._shared: dict[str, _Shared] = {}  # by the key of a connection
 
     def cluster(
         self, resource: Object, objects: Sequence[Object], progress_by_address: Reports, memory: Memory
@@ -262,15 +269,16 @@ class Observer:
         return self._connections.credentials(steady.pipeline) == steady.credentials
 
     def _digest(self, names: Sequence[str], key: str, kafka: Kafka) -> int:
-        racks, now = kafka.racks(), self._clock()
-        read_at, internal = self._internal.get(key, (-math.inf, {}))
-        if now - read_at < _INTERNAL_EVERY_S:
-            observed = {**internal, **topics(kafka, names)}
+        now = self._clock()
+        shared = self._shared.get(key)
+        if shared is not None and now - shared.read_at < _SHARED_EVERY_S:
+            observed = topics(kafka, names)
         else:
-            observed = topics(kafka, (*names, *INTERNAL))
-            recent = {k: v for k, v in self._internal.copy().items() if now - v[0] < _INTERNAL_EVERY_S}
-            self._internal = {**recent, key: (now, {name: observed[name] for name in INTERNAL if name in observed})}
-        return kafka_states.digest(racks, observed, names)
+            racks, observed = kafka.racks(), topics(kafka, (*names, *INTERNAL))
+            shared = _Shared(now, racks, {name: observed[name] for name in INTERNAL if name in observed})
+            recent = {k: v for k, v in self._shared.copy().items() if now - v.read_at < _SHARED_EVERY_S}
+            self._shared = {**recent, key: shared}
+        return kafka_states.digest(shared.racks, {**shared.internal, **observed}, names)
 
     def _credentials(
         self,

@@ -57,8 +57,9 @@ Object = Mapping[str, Any]
 _LIMIT_S = 60.0  # all calls to Kafka of one reconcile may take this long
 _SOON_S = 3.0  # until the next reconcile of a pipeline that is changing
 # Of all pipelines together: many healthy pipelines must not delay an unhealthy one.
-_REQUESTS_PER_S = 50  # for progress
-_RECONCILES_PER_S = 50  # of steady pipelines
+_REQUESTS_PER_S = 33  # for progress
+_RECONCILES_PER_S = 25  # of steady pipelines
+_LONGEST_PAUSE_S = 200.0  # however many pipelines there are: a status is renewed long before it counts as stale
 
 
 @dataclass(frozen=True)
@@ -364,7 +365,7 @@ class Reconciler:
 
     def _resync(self) -> float:
         """Seconds until a steady pipeline is reconciled as a whole."""
-        return max(min(self._settings.resync, RENEWED_EVERY_S), len(self._memory) / _RECONCILES_PER_S)
+        return max(min(self._settings.resync, RENEWED_EVERY_S), self._pause(_RECONCILES_PER_S))
 
     def _seconds_until_run(self, status: Status) -> float:
         """Seconds until the next run of a schedule is due; infinite if it is due already, or there is none."""
@@ -372,4 +373,8 @@ class Reconciler:
 
     def _seconds_between_requests(self) -> float:
         """Seconds until the progress of a running driver is read again."""
-        return max(self._settings.progress_every, len(self._memory) / _REQUESTS_PER_S)
+        return max(self._settings.progress_every, self._pause(_REQUESTS_PER_S))
+
+    def _pause(self, per_second: float) -> float:
+        """Seconds between two turns of each pipeline, of which so many have theirs in a second."""
+        return min(len(self._memory) / per_second, _LONGEST_PAUSE_S)

@@ -29,7 +29,7 @@ OnList = Callable[[str, str | None, list[Object]], None]
 OnChange = Callable[[str, Object], None]
 OnLost = Callable[[str, str, str | None], None]
 
-RELIST_EVERY_S = 120.0  # a watch that has died looks like one without changes
+RELIST_EVERY_S = 600.0  # in case a watch has missed an event; each request of a watch ends after _WATCH_S anyway
 _WATCH_S = 60.0  # of one request; a thread may outlive stop() by this time
 _BETWEEN_S = 1.0  # between requests to a server that ends each at once
 _PAUSE_S = (1.0, 5.0)  # after an error

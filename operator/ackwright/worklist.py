@@ -109,8 +109,10 @@ class Worklist:
             self._busy[key] = due.sooner(self._busy[key])
         elif (soonest := due.sooner(self._due.get(key))) != self._due.get(key):
             self._due[key] = soonest
-            heapq.heappush(self._heaps[soonest.changed], (soonest.at, key))
-            self._changed.set()
+            heap, entry = self._heaps[soonest.changed], (soonest.at, key)
+            heapq.heappush(heap, entry)
+            if heap[0] == entry:  # otherwise workers wait for no longer than until the first entry
+                self._changed.set()
 
     def resume(self, key: Key) -> None:
         """Makes a postponed name due now, as what it was due for before."""
@@ -140,8 +142,9 @@ class Worklist:
                 delay = self._backoff(key)
             self._last_end = self._clock()
             if not due.changed:
+                if not self._may_take(changed=False):
+                    self._changed.set()  # another worker may wait for this turn
                 self._routine_busy -= 1
-                self._changed.set()  # another worker may wait for this turn
             added = self._busy.pop(key)
             if delay is not None:
                 self.add(key, delay, changed=False)
