@@ -15,8 +15,8 @@ _MANY = 'namespace=~"$namespace",name=~"$pipeline"'
 _MANY_TOPICS = 'namespace=~"$namespace",pipeline=~"$pipeline"'
 _LARGEST = 20  # series of a panel, because nobody can tell hundreds apart
 _OPERATOR = 'namespace="$namespace",name="$pipeline"'
-_DRIVER = 'namespace="$namespace",pipeline="$pipeline"'
-_TOPIC = _DRIVER  # the operator's metrics of topics have the same labels
+_DRIVER = 'namespace="$namespace",pipeline="$namespace/$pipeline"'  # a driver names its pipeline with its namespace
+_TOPIC = 'namespace="$namespace",pipeline="$pipeline"'  # of the operator's metrics of topics
 _COUNTERS = (
     "abandoned_records",
     "expired_records",

@@ -6,19 +6,25 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from pictures import charts, losses, overview
+from pictures import charts, dashboards, losses, overview
 from pictures.svg import Picture
 
 ROOT = Path(__file__).resolve().parents[1]
 PLACE = ROOT / "docs" / "images"
 FIGURES = ROOT / "docs" / "figures"
+DASHBOARDS = ROOT / "charts" / "ackwright" / "dashboards"
 # Pages that show the charts of a file of figures once it exists.
 PAGES = (ROOT / "docs" / "acknowledgements.md",)
 
 
 def pictures() -> tuple[Picture, ...]:
     """All of them."""
-    return (*overview.pictures(), *losses.pictures(), *charts.pictures(FIGURES))
+    return (
+        *overview.pictures(),
+        *losses.pictures(),
+        *charts.pictures(FIGURES),
+        *dashboards.pictures(FIGURES, DASHBOARDS),
+    )
 
 
 def files() -> Mapping[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from prometheus_client import generate_latest
+from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
@@ -22,6 +23,7 @@ from lab.cluster import print_progress
 
 Object = dict[str, Any]
 Scrape = Mapping[str, float]  # samples by series
+Value = tuple[Mapping[str, str], float]  # labels, value
 Alert = tuple[Mapping[str, str], Mapping[str, str]]  # labels, annotations
 
 PIPELINE = ("ops", "p")  # namespace and name
@@ -65,7 +67,12 @@ def scrape(
         metrics.duration.observe(_RECONCILE_SECONDS)
     if failures:
         metrics.errors.labels("KubernetesRefused").inc(failures)
-    target_labels = {
+    return samples(metrics.registry, operator_labels(pod))
+
+
+def operator_labels(pod: str) -> Mapping[str, str]:
+    """The labels that the operator's PodMonitor adds."""
+    return {
         "container": "operator",
         "endpoint": "metrics",
         "instance": f"{pod}:8080",
@@ -73,13 +80,17 @@ def scrape(
         "pod": pod,
     }
 
+
+def samples(registry: CollectorRegistry, target_labels: Mapping[str, str]) -> Scrape:
+    """What a process exports now, with the labels of its target."""
+
     def name(sample: Sample) -> str:
-        labels = sorted((sample.labels | target_labels).items())
+        labels = sorted({**sample.labels, **target_labels}.items())
         return f"{sample.name}{{{','.join(f'{k}={json.dumps(v)}' for k, v in labels)}}}"
 
     return {
         name(sample): sample.value
-        for family in text_string_to_metric_families(generate_latest(metrics.registry).decode())
+        for family in text_string_to_metric_families(generate_latest(registry).decode())
         for sample in family.samples
         if not sample.name.endswith("_created")
     }
@@ -172,5 +183,28 @@ def differences(
     return completed.stdout + completed.stderr if completed.returncode else ""
 
 
-def _run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([program(), *arguments], capture_output=True, text=True, timeout=60, check=False)
+def evaluate(directory: Path, scrapes: Sequence[Scrape], queries: Sequence[tuple[str, int]]) -> list[list[Value]]:
+    """What each expression returns at its minute. Raises ValueError for an expression that cannot be evaluated."""
+    # promtool prints samples only if they differ from the expected ones, so each case expects one that never exists.
+    never = [{"labels": "never", "value": 0}]
+    cases = [{"expr": expression, "eval_time": f"{minute}m", "exp_samples": never} for expression, minute in queries]
+    file = directory / "queries.yaml"  # JSON is YAML, and faster to write
+    test = {"interval": "1m", "input_series": series(scrapes), "promql_expr_test": cases}
+    file.write_text(json.dumps({"evaluation_interval": "1m", "tests": [test]}))
+    output = _run("test", "rules", file, timeout=600).stderr
+    results = re.findall(r"^ +got: (.*)$", output, re.MULTILINE)
+    if len(results) != len(cases):
+        raise ValueError(f"promtool has not evaluated all {len(cases)} expressions: {output[-2000:]}")
+    return [[_value(*value) for value in _SAMPLE.findall(result)] for result in results]
+
+
+_SAMPLE = re.compile(r'\{((?:"(?:[^"\\]|\\.)*"|[^"}])*)\} ([^ ,]+)')
+_LABEL = re.compile(r'(\w+)=("(?:[^"\\]|\\.)*")')
+
+
+def _value(labels: str, value: str) -> Value:
+    return {name: json.loads(text) for name, text in _LABEL.findall(labels)}, float(value)
+
+
+def _run(*arguments: str | Path, timeout: float = 60) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([program(), *arguments], capture_output=True, text=True, timeout=timeout, check=False)

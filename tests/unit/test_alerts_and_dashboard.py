@@ -180,6 +180,21 @@ def test_the_dashboard_of_a_pipeline_shows_every_loss_of_its_driver(exported: Ex
             assert all('namespace="$namespace"' in s for s in selectors), "pipelines of two namespaces may share a name"
 
 
+def test_the_dashboard_of_a_pipeline_selects_its_driver_by_the_label_that_the_driver_exports() -> None:
+    driver = CollectorRegistry()
+    driver.register(ProgressMetrics(Progress(minimal_job())))
+    exported = {family.name: sample.labels for family in driver.collect() for sample in family.samples}
+    expressions = [t["expr"] for panel in PIPELINE_DASHBOARD["panels"] for t in panel["targets"]]
+    selected = {
+        metric.removesuffix("_total"): pipeline.replace("$namespace", "ops").replace("$pipeline", "flights")
+        for expression in expressions
+        for metric, pipeline in re.findall(r'\b(ackwright_\w+)\{[^}]*\bpipeline="([^"]*)"', expression)
+    }
+    of_driver = selected.keys() & exported.keys()
+    assert {"ackwright_records_per_second", "ackwright_restarts"} <= of_driver
+    assert {m: selected[m] for m in of_driver} == {m: exported[m]["pipeline"] for m in of_driver}
+
+
 def test_the_table_orders_existing_columns(exported: Exported) -> None:
     tables = [p for p in DASHBOARD["panels"] if p["type"] == "table"]
     assert tables
