@@ -53,7 +53,8 @@ RUN chmod -R a+rX /src && cd /src && \
 FROM base AS operator
 COPY --from=operator-requirements /opt/ackwright /opt/ackwright
 COPY --from=operator-package /package/opt/ackwright /opt/ackwright
-ENV PYTHONUNBUFFERED=1 PYTHONSAFEPATH=1
+# One arena for all threads: with one for each, freed memory is scattered and stays with the process.
+ENV PYTHONUNBUFFERED=1 PYTHONSAFEPATH=1 MALLOC_ARENA_MAX=1
 WORKDIR /tmp
 USER 10001:10001
 ENTRYPOINT ["tini", "--", "ackwright"]

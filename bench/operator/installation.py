@@ -53,7 +53,8 @@ class Operator(OperatorProcess):
         settings: Mapping[str, str] | None = None,
     ) -> None:
         _create_account(api)
-        super().__init__(api, OWN_NAMESPACE, _ACCOUNT, arguments, settings)
+        as_in_the_image = {"MALLOC_ARENA_MAX": "1"}
+        super().__init__(api, OWN_NAMESPACE, _ACCOUNT, arguments, {**as_in_the_image, **(settings or {})})
         self._directory = directory
 
     def memory(self) -> tuple[float, float]:

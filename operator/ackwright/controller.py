@@ -18,9 +18,10 @@ from typing import Any
 
 from ackwright.api.spec import API_VERSION, KIND
 from ackwright.clients.attempts import ConnectionBusy
+from ackwright.clients.compact import compact
 from ackwright.clients.connections import Connections
 from ackwright.clients.fence import Fence, Fenced, unfenced
-from ackwright.clients.kubernetes import ApiError, Kubernetes, compact
+from ackwright.clients.kubernetes import ApiError, Kubernetes
 from ackwright.lost_namespaces import Change, LostNamespaces
 from ackwright.metrics import Metrics, serve
 from ackwright.observe.progress import ProgressReader

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from ackwright.api.quantities import duration_ms
 from ackwright.api.spec import DeliveryPipeline
-from ackwright.api.status import Status
+from ackwright.api.status import DeliveryStatus, ScheduleStatus
 from ackwright.planning.clusters import ClusterRole
 from ackwright_stream.reports import ProgressReport, State
 
@@ -35,7 +35,8 @@ class SteadyState:
     versions: frozenset[str]  # of everything in Kubernetes that it depended on
     until: float  # when Kafka is to be read again
     pipeline: DeliveryPipeline
-    status: Status
+    delivery: DeliveryStatus | None  # of the status, which is not kept as a whole: thousands of pipelines have one
+    schedule: ScheduleStatus | None
     deadline: float  # when everything is to be read and decided again, even if Kafka has not changed
     job: Hashable = None  # what conditions depend on in the driver's report (job_state)
     kafka: Mapping[ClusterRole, KafkaDigest] = field(default_factory=dict)  # of each of the pipeline's clusters

@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from ackwright.api.status import Intent, Status, format_time, parse_status, seconds_since, status_json
+from ackwright.api.status import Intent, ScheduleStatus, Status, format_time, parse_status, seconds_since, status_json
 from ackwright.apply.objects import write_event
 from ackwright.apply.steps import Clients, take_steps
 from ackwright.apply.topic_changes import refusal
@@ -119,7 +119,7 @@ class Reconciler:
             if self._clock() >= steady.until and self._is_unchanged(resource, steady, cluster):
                 steady = memory.steady = replace(steady, until=self._clock() + self._resync())
             if self._clock() < steady.until:
-                return min(self._seconds_between_requests(), self._seconds_until_run(steady.status))
+                return min(self._seconds_between_requests(), self._seconds_until_run(steady.schedule))
         memory.steady = None
         memory.update_generation(meta.get("generation"), self._clock())
         status = parse_status(resource.get("status"))
@@ -169,7 +169,7 @@ class Reconciler:
             return False
         if memory.tracker.is_stuck(steady.pipeline, self._settings.stuck, now):
             return False
-        return report.figures(steady.status.delivery, cluster.progress, self._now()) == steady.status.delivery
+        return report.figures(steady.delivery, cluster.progress, self._now()) == steady.delivery
 
     def _is_unchanged(self, resource: Object, steady: SteadyState, cluster: ClusterState) -> bool:
         """Whether a whole reconcile, which takes several times as long, would decide the same as the last one."""
@@ -352,14 +352,14 @@ class Reconciler:
     ) -> float:
         """Remembers what this reconcile has done. Returns the seconds until the next one."""
         memory.written = resource["metadata"]["resourceVersion"]
-        until_run = self._seconds_until_run(status)
+        until_run = self._seconds_until_run(status.schedule)
         if status.condition_is("Reconciling", "True"):
             moving = any(isinstance(state, KafkaState) and state.moving for state in observation.kafka.values())
             return self._settings.progress_every if moving else _SOON_S
         if todo.idle and not observation.invalid and status.condition_is("Stalled", "False"):
             known = versions(resource, objects, observation.group_owner)
             until = self._clock() + min(self._resync(), until_run)
-            steady = SteadyState(known, until, observation.pipeline, status, deadline=until)
+            steady = SteadyState(known, until, observation.pipeline, status.delivery, status.schedule, deadline=until)
             memory.steady = self._observer.with_kafka(steady, resource, observation, memory)
         return min(self._seconds_between_requests(), self._resync(), until_run)
 
@@ -367,9 +367,9 @@ class Reconciler:
         """Seconds until a steady pipeline is reconciled as a whole."""
         return max(min(self._settings.resync, RENEWED_EVERY_S), self._pause(_RECONCILES_PER_S))
 
-    def _seconds_until_run(self, status: Status) -> float:
+    def _seconds_until_run(self, schedule: ScheduleStatus | None) -> float:
         """Seconds until the next run of a schedule is due; infinite if it is due already, or there is none."""
-        return seconds_until_next_run(status.schedule, self._now()) or math.inf
+        return seconds_until_next_run(schedule, self._now()) or math.inf
 
     def _seconds_between_requests(self) -> float:
         """Seconds until the progress of a running driver is read again."""

@@ -122,7 +122,8 @@ class Watches:
             self._listed.add((kind, namespace))
             self._call(self._on_lost, namespace, kind, None)
         self._call(listed.set)
-        until = time.monotonic() + RELIST_EVERY_S
+        # Not all kinds at once: each list is in memory twice until it has replaced the cache.
+        until = time.monotonic() + RELIST_EVERY_S * random.uniform(0.7, 1.0)  # noqa: S311 (jitter)
         thread = threading.current_thread().name
         while not self._stopped.is_set() and (left := until - time.monotonic()) > 0:
             started, seconds = time.monotonic(), max(1.0, min(left, _WATCH_S))

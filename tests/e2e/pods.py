@@ -13,7 +13,7 @@ import socket
 import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -217,8 +217,9 @@ def progress(report: Mapping[str, Any] = IDLE) -> Iterator[str]:
             body = json.dumps(report).encode()
             self.send_response(200)
             self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+            with suppress(ConnectionError):  # the operator has not waited for the answer
+                self.end_headers()
+                self.wfile.write(body)
 
         def log_message(self, format: str, *args: Any) -> None:
             return

@@ -5,6 +5,7 @@ move.
 from __future__ import annotations
 
 import copy
+import json
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
@@ -113,7 +114,12 @@ class World:
             for address in progress_addresses(drivers(children))
             if (report := self.progresses.get(address.partition(":")[0], self.progress))
         }
-        return self.operator.reconcile(copy.deepcopy(self.resource), children, reports)
+        cached = copy.deepcopy((self.resource, children))
+        before = json.dumps(cached)
+        try:
+            return self.operator.reconcile(*cached, reports)
+        finally:
+            assert json.dumps(cached) == before, "the cache shares equal parts of objects: nobody may change them"
 
     def settle(self) -> World:
         """Reconciles until nothing is written any more. Time passes first, so that each reconcile reads everything."""

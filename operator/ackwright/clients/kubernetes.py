@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -24,11 +23,10 @@ from kubernetes.client import ApiClient, Configuration
 from kubernetes.client.exceptions import ApiException
 from kubernetes.config.kube_config import KUBE_CONFIG_DEFAULT_LOCATION
 
+from ackwright.clients.compact import Object, compact
 from ackwright.clients.fence import Writing, unfenced
 from ackwright.errors import AckwrightError
 from ackwright_stream.jobspec import Reason
-
-Object = dict[str, Any]
 
 FIELD_MANAGER = "ackwright"
 GROUP, VERSION, PLURAL = "ackwright.io", "v1alpha1", "deliverypipelines"
@@ -36,7 +34,6 @@ _TIMEOUT = (3.05, 15.0)  # seconds to connect, and between two reads
 _CONNECTIONS = 64  # in the pool: each watch and each worker uses one
 _CHUNK = 1 << 16  # bytes read at once, at most
 _PAGE = 500  # objects in one page of a list, at most
-_INTERN_MAX = 128  # characters
 _PLURALS = {
     "ConfigMap": "configmaps",
     "DeliveryPipeline": PLURAL,
@@ -437,26 +434,6 @@ def path(api_version: str, kind: str, namespace: str | None, name: str | None = 
     if name:
         parts.append(name)
     return "/" + "/".join(quote(p, safe="") for p in parts)
-
-
-def compact(body: Mapping[str, Any]) -> Object:
-    """A copy for the caches: without managedFields, which nothing reads and which takes most of the memory, and with
-    interned strings.
-    """
-    return {
-        k: _interned({n: v for n, v in body[k].items() if n != "managedFields"} if k == "metadata" else body[k])
-        for k in body
-    }
-
-
-def _interned(value: Any) -> Any:
-    if type(value) is str:
-        return sys.intern(value) if len(value) <= _INTERN_MAX else value
-    if isinstance(value, Mapping):
-        return {sys.intern(k): _interned(v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [_interned(v) for v in value]
-    return value
 
 
 def _selected(labels: Mapping[str, str] | None) -> list[tuple[str, str]]:

@@ -16,7 +16,7 @@ from urllib3.exceptions import ProtocolError, ReadTimeoutError
 
 from ackwright.clients import kubernetes as kubernetes_client
 from ackwright.clients.fence import Fence, Fenced
-from ackwright.clients.kubernetes import ApiError, Kubernetes, compact, connect, path
+from ackwright.clients.kubernetes import ApiError, Kubernetes, connect, path
 from ackwright.errors import AckwrightError
 from ackwright_stream.jobspec import Reason
 from unit.clients.kubeconfig import kubeconfig
@@ -320,20 +320,6 @@ def test_a_long_list_is_read_in_pages(server: Server, kubernetes: Kubernetes) ->
         {"labelSelector": "l=v", "limit": "500", "continue": "t/1"},
         {"labelSelector": "l=v", "limit": "500", "continue": "t/2"},
     ]
-
-
-def test_stored_objects_are_compact_and_share_strings() -> None:
-    text = json.dumps(
-        {
-            **OBJECT,
-            "metadata": {**OBJECT["metadata"], "managedFields": [{}]},
-            "spec": {"an odd key": ["and a text", 1, None]},
-        }
-    )
-    one, two = compact(json.loads(text)), compact(json.loads(text))
-    assert one == {**OBJECT, "spec": {"an odd key": ["and a text", 1, None]}}
-    assert next(iter(one["spec"])) is next(iter(two["spec"]))
-    assert one["spec"]["an odd key"][0] is two["spec"]["an odd key"][0]
 
 
 def test_a_kind_is_served_if_the_api_group_lists_it(server: Server, kubernetes: Kubernetes) -> None:
