@@ -41,6 +41,8 @@ def test_a_quota_throttles_clients_until_it_is_removed(kafka: EmbeddedKafka) -> 
 def test_coordinators_move_to_other_brokers(kafka: EmbeddedKafka) -> None:
     group = f"moved-{uuid.uuid4().hex[:8]}"
     before = kafka.coordinator(group).node
-    assert move_leaders(kafka.bootstrap_servers, INTERNAL) > 0
     kafka.wait_until_in_sync(120)
-    assert kafka.coordinator(group).node != before
+    move_leaders(kafka.bootstrap_servers, INTERNAL)
+    # On a busy machine, brokers learn of the new leaders some time after the election.
+    wait_until(lambda: kafka.coordinator(group).node != before, "the group's coordinator has moved")
+    kafka.wait_until_in_sync(120)
