@@ -23,7 +23,7 @@ from e2e.teams import CRD, dead_brokers
 
 NAMESPACES, DEAD_BROKERS, SILENT_DRIVERS, EDITS = 200, 25, 100, 100
 EDIT_P99_S, MEMORY_MIB = 2.0, 1024.0  # targets on two cores
-_IDLE_SECONDS = 30.0
+_IDLE_SECONDS = 60.0
 _POD_THREADS = 3
 _MIN_TIMEOUT = 600.0  # seconds; generous, for busy machines
 
