@@ -37,6 +37,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ackwright_stream import audit_limits, audit_schemas, audit_state, source, transform
+from ackwright_stream.audit_apart import Leeway
 from ackwright_stream.audit_kafka import KafkaView, Lane, LaneStart, Offsets
 from ackwright_stream.audit_limits import Doubt
 from ackwright_stream.audit_report import Comparison, Report, text
@@ -109,7 +110,8 @@ def _of_state(spark: SparkSession, job: JobSpec, view: KafkaView, sink: SinkRead
     shape = audit_state.shape_of(job, transform.run_transform(spark, stream, job.transform, job.state))
     records, _, _ = _records(spark, job, none, none, late=True)
     empty = sink.to_sink_columns(transform.run_transform(spark, records, job.transform, job.state))
-    moment = audit_state.fix_moment(job, sink, Output(empty, (), ()), lanes)
+    leeway = _leeway(job, sink)
+    moment = audit_state.fix_moment(job, sink, Output(empty, (), ()), lanes, leeway)
     if moment is None:
         raise JobError(
             Reason.UNEXPECTED, f"the pipeline {job.name} has decided no batch yet, so there is nothing to compare"
@@ -128,9 +130,18 @@ def _of_state(spark: SparkSession, job: JobSpec, view: KafkaView, sink: SinkRead
         shape=shape,
         doubts=passed.doubts,
         counted=passed.counted,
+        leeway=leeway,
     )
     return _report(
         job, passed, comparison, [*passed.doubts, *moment.doubts, *doubts], [*passed.notes, *moment.notes, *notes]
+    )
+
+
+def _leeway(job: JobSpec, sink: DecidingReader) -> Leeway:
+    return Leeway(
+        repeats=sink.writes_apart and job.guarantee is Guarantee.AT_LEAST_ONCE,
+        losses=sink.writes_apart and job.guarantee is Guarantee.AT_MOST_ONCE,
+        strict=job.guarantee is Guarantee.EXACTLY_ONCE,
     )
 
 

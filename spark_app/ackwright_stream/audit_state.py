@@ -25,7 +25,8 @@ import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ackwright_stream import transform
+from ackwright_stream import audit_apart, transform
+from ackwright_stream.audit_apart import Leeway
 from ackwright_stream.audit_decisions import History
 from ackwright_stream.audit_kafka import Lane
 from ackwright_stream.audit_limits import Doubt
@@ -59,17 +60,24 @@ class Moment:
     notes: tuple[str, ...]
 
 
-def fix_moment(job: JobSpec, sink: DecidingReader, empty: Output, lanes: Collection[Lane]) -> Moment | None:
+def fix_moment(
+    job: JobSpec, sink: DecidingReader, empty: Output, lanes: Collection[Lane], leeway: Leeway
+) -> Moment | None:
     """Fixes the sink's content between two batches; None if no batch was decided yet.
 
-    empty: the output of no records. Raises JobError: STATE_LOST if positions and last decision are not of the same
-    batch, UNEXPECTED if batches are decided faster than they are read.
+    empty: the output of no records. With leeway a moment is preferred before and after which nothing is decided for a
+    while: output behind the last decision is then written, and output before the next one is not. Raises JobError:
+    STATE_LOST if positions and last decision are not of the same batch, UNEXPECTED if batches are decided faster than
+    they are read.
     """
     starts = sink.lane_starts()
-    for _ in range(_TRIES):
+    for attempt in range(_TRIES):
+        pause = 0 if leeway.is_none or attempt >= _TRIES / 2 else _PAUSE_S
         before = sink.decisions()
         positions = sink.positions(lanes)
+        time.sleep(pause)
         doubts, notes = sink.fix_content(empty, starts)
+        time.sleep(pause)
         if sink.decisions() == before:
             history = History.of_texts(before)
             if history is None:
@@ -159,6 +167,7 @@ def compare(
     shape: Shape,
     doubts: Sequence[Doubt],
     counted: int,
+    leeway: Leeway,
 ) -> tuple[Comparison, list[Doubt], list[str]]:
     """The comparison, with what else cannot be judged, and notes.
 
@@ -177,7 +186,8 @@ def compare(
     if not unjudged and not transform.is_deterministic(output):
         unjudged = [Doubt("the transform is not deterministic (rand(), first(), now() and the like)")]
     last_of_key = job.state is not None and job.state.output_mode == "update" and shape.aggregates
-    required = _required(sink.to_sink_columns(output), last_of_key=last_of_key)
+    # With leeway the last record of a key in the sink need not be the one that was decided last.
+    required = _required(sink.to_sink_columns(output), last_of_key=last_of_key and leeway.is_none)
     key = sink.key_columns(last_of_key=last_of_key)
     if key and not unjudged and (shared := _shared_key(required.records, key)) is not None:
         unjudged = [
@@ -187,23 +197,26 @@ def compare(
     more = [*late, *unjudged]
     if unjudged:
         return comparison.not_judged(), more, []
-    differs = comparison.lost or comparison.unexpected or comparison.duplicated
+    numbered = history.is_complete and not history.last.accepted_loss and not any(d.topics for d in moment.doubts)
+    if last_of_key and not leeway.is_none:
+        keys = sink.compare(replace(required, keys_only=True), None, [*doubts, *moment.doubts], counted)
+        comparison = audit_apart.of_groups(comparison, keys, history.records if numbered else None)
+    differs = (
+        comparison.unexpected
+        or (comparison.lost and not leeway.losses)
+        or (comparison.duplicated and not leeway.repeats)
+    )
     if late:
         comparison = comparison.without_surplus()
         if not shape.aggregates and comparison.lost:
             return comparison.not_judged(), more, []
-    numbered = history.is_complete and not history.last.accepted_loss
-    if "sink" in comparison.metrics and last_of_key and numbered and not any(d.topics for d in moment.doubts):
+    if "sink" in comparison.metrics and last_of_key and numbered and leeway.is_none:
         comparison = _with_number(comparison, history.records)
     if shape.deduplicates and differs and not late:
         comparison, chosen = _with_candidates(spark, sink, comparison, output=output, doubts=doubts, counted=counted)
         more += chosen
-    comparison = replace(
-        comparison,
-        lost=comparison.lost + history.skipped(),
-        duplicated=comparison.duplicated + history.repeated(),
-    )
-    return comparison, more, _notes(comparison, shape)
+    comparison, of_output, notes = audit_apart.judged(comparison, history, leeway)
+    return comparison, [*more, *of_output], [*_notes(comparison, shape), *notes]
 
 
 def limits(history: History, shape: Shape, doubts: Sequence[Doubt]) -> tuple[list[Doubt], list[Doubt]]:

@@ -242,8 +242,8 @@ class JobSpec:
         for name, (value, why) in required.items():
             if self.spark.get(name) != value:
                 yield f"spark: {name} is {self.spark.get(name)!r} and must be {value!r} ({why})"
-        if self.guarantee is not Guarantee.EXACTLY_ONCE:
-            yield f"state: a stateful pipeline cannot be {self.guarantee}; only exactly-once is built"
+        if self.guarantee is Guarantee.AT_LEAST_ONCE and self.producer.get("acks") == "0":
+            yield "producer: acks is '0', and a batch is decided when its output is acknowledged"
         if self.source.dead_letter_fraction is not None:
             yield "source: a stateful pipeline has no dead letters"
         if self.stream_options.get("asyncProgressTrackingEnabled", "false") != "false":

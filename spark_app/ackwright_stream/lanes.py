@@ -12,7 +12,7 @@ See docs/protocol.md#transaction.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from typing import Any
@@ -149,12 +149,21 @@ class Lanes:
                 positions.check_topic(lane, position, now[lane.topic])
 
     def decide_batch(
-        self, starts: Mapping[Lane, int], targets: Mapping[Lane, int], rows: Rows, batch: int, decision: str
+        self,
+        starts: Mapping[Lane, int],
+        targets: Mapping[Lane, int],
+        rows: Rows,
+        batch: int,
+        decision: str,
+        *,
+        before: Callable[[], int] | None = None,
     ) -> int:
         """Moves all lanes of a stateful pipeline behind a batch, with its rows and its decision, in one step.
 
-        starts, targets: of every lane, also of those that do not move. Returns the number of rows. In the driver.
-        Raises JobError: the outcome may then be unknown, and this driver has to take the pipeline again.
+        starts, targets: of every lane, also of those that do not move. before: what has to be done before that step,
+        once it is known that this driver owns the lanes: it writes rows, and returns their number. Returns the number
+        of rows. In the driver. Raises JobError: the outcome may then be unknown, and this driver has to take the
+        pipeline again.
         """
         if self.sink.decisions is None:
             raise JobError(Reason.UNEXPECTED, "the sink takes no decisions; report this")
@@ -162,14 +171,15 @@ class Lanes:
         try:
             for lane, position in self._checked(transaction.positions).items():
                 self._require_behind(lane, position, starts[lane])
-        except JobError:
+            fault_point("after-read", *starts)
+            written = before() if before else 0
+        except BaseException:
             transaction.release()
             raise
-        fault_point("after-read", *starts)
         positions_after = {lane: replace(self._position(lane, target), batch=batch) for lane, target in targets.items()}
         records = transaction.commit(positions_after, self._of_current_topics(rows, positions_after), decision)
         self.batch = batch
-        return records
+        return written + records
 
     def _require_behind(self, lane: Lane, position: Position | None, start: int) -> None:
         """Raises JobError unless the lane is at `start`, behind the last decided batch, as this driver left it."""

@@ -4,6 +4,7 @@
     <checkpoint>/<name>/state/          Spark's state files: each has a unique name and is written once
     <checkpoint>/<name>/offsets/N       Spark's logs: caches of the decision, from which they are rebuilt
     <checkpoint>/<name>/commits/N
+    <checkpoint>/<name>/written.json    at-least-once: the entry of offsets/ of the batch whose output was written last
 
 A driver that finds no decision takes a new name. Nothing here deletes state, so a driver that was replaced cannot
 remove what its successor has decided.
@@ -17,12 +18,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from ackwright_stream.decisions import Decision, loss_of, offsets_of_next, offsets_with, state_lost
+from ackwright_stream.decisions import Decision, continues, loss_of, offsets_of_next, offsets_with, state_lost
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import JobSpec, Reason
 from ackwright_stream.positions import Lane
 
 _OWNER = "owner.json"
+_WRITTEN = "written.json"
 _LOGS = ("offsets", "commits")
 
 
@@ -45,6 +47,13 @@ class StateDirectory:
     def offsets(self, batch: int) -> str | None:
         """The text of Spark's log of offsets for a batch; None if there is none."""
         return self.files.read(f"{self.name}/offsets/{batch}")
+
+    def record_written(self, batch: int, offsets: str) -> None:
+        """Records the range of a batch whose output is about to be written, before the batch is decided.
+
+        If it runs again, it has the same records. So a deterministic transform writes the same output again.
+        """
+        self.files.write(f"{self.name}/{_WRITTEN}", json.dumps({"batch": batch, "offsets": offsets}))
 
 
 @dataclass
@@ -93,7 +102,8 @@ def open_directory(
 def _rebuild(files: Files, last: Decision, positions: Mapping[Lane, int], now_ms: int) -> None:
     """Makes Spark's logs end with the last decision, and with the positions of lanes that were added since.
 
-    Behind it, a batch without records is planned if the watermark has moved.
+    Behind it, a batch whose output was written is planned again, with the same records; otherwise one without records
+    if the watermark has moved.
     """
     for log in _LOGS:
         for name in files.names(f"{last.directory}/{log}"):
@@ -107,10 +117,26 @@ def _rebuild(files: Files, last: Decision, positions: Mapping[Lane, int], now_ms
     offsets = offsets_with(last.offsets, added)
     files.write(f"{last.directory}/offsets/{last.batch}", offsets)
     files.write(f"{last.directory}/commits/{last.batch}", last.commit)
+    if (written := _written(files, last, positions)) is not None:
+        files.write(f"{last.directory}/offsets/{last.batch + 1}", written)
+        return
     # Spark plans it only in the process that ran the batch before, so the next one would wait for records to output
     # what that batch has ended.
     if (behind := offsets_of_next(offsets, last.watermark_ms, now_ms)) is not None:
         files.write(f"{last.directory}/offsets/{last.batch + 1}", behind)
+
+
+def _written(files: Files, last: Decision, positions: Mapping[Lane, int]) -> str | None:
+    """The range that record_written() has recorded behind the last decision; None if there is none.
+
+    It is believed only so far as it is a range that this driver might choose itself: no guarantee rests on it.
+    """
+    try:
+        recorded = json.loads(files.read(f"{last.directory}/{_WRITTEN}") or "{}")
+        batch, offsets = recorded.get("batch"), str(recorded.get("offsets"))
+    except (AttributeError, ValueError):
+        return None
+    return offsets if batch == last.batch + 1 and continues(offsets, last, positions) else None
 
 
 def _require_own(job: JobSpec, files: Files) -> None:

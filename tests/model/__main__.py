@@ -9,7 +9,17 @@ from __future__ import annotations
 import argparse
 import sys
 
-from . import compare_and_set, decisions, letter_topic, membership, named_files, row_lock, shards, variants
+from . import (
+    compare_and_set,
+    decisions,
+    letter_topic,
+    membership,
+    named_files,
+    output_apart,
+    row_lock,
+    shards,
+    variants,
+)
 from .search import Result, search
 from .variants import Variant
 
@@ -21,6 +31,7 @@ VARIANTS = {
     **named_files.VARIANTS,
     **letter_topic.VARIANTS,
     **decisions.VARIANTS,
+    **output_apart.VARIANTS,
     **shards.VARIANTS,
 }
 

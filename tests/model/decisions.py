@@ -209,12 +209,12 @@ class Model:
         if not t.awaited:
             return s
         if not known:
-            return _with_driver(s, t.driver, Driver())
+            return with_driver(s, t.driver, Driver())
         if PARTITIONS[-1] not in t.partitions:
-            return _with_driver(s, t.driver, d._replace(mode=EVALUATED))
+            return with_driver(s, t.driver, d._replace(mode=EVALUATED))
         if self.c.versions and self.c.removes_late:
             s = s._replace(files=s.files - {d.state})
-        return _with_driver(s, t.driver, d._replace(mode=DECIDED, batch=t.batch, state=t.decision.state))
+        return with_driver(s, t.driver, d._replace(mode=DECIDED, batch=t.batch, state=t.decision.state))
 
     def _driver(self, s: State, i: int, d: Driver, name: str) -> Iterator[Step]:
         """A driver may start again at any time: its process was killed, or its query failed."""
@@ -222,7 +222,7 @@ class Model:
         if s.starts and not (t and self.c.database and self.c.locks):
             forgotten = t and t._replace(awaited=t.awaited and t.driver != i)
             joined = s._replace(member=s.member + 1, starts=s.starts - 1, transaction=forgotten)
-            yield f"{name}: joins", _with_driver(joined, i, Driver(JOINED, s.member + 1)), None
+            yield f"{name}: joins", with_driver(joined, i, Driver(JOINED, s.member + 1)), None
         match d.mode:
             case mode if mode in (JOINED, POSITIONED):
                 yield from self._reads(s, i, d, name)
@@ -230,7 +230,7 @@ class Model:
                 # Without ids in the decision only the log can name the state.
                 named = d.state if self.c.state_in_decision or s.log.batch != d.batch else s.log.state
                 rebuilt = s._replace(log=Log(d.batch, named)) if self.c.rebuilds else s
-                yield f"{name}: rebuilds the log", _with_driver(rebuilt, i, d._replace(mode=REBUILT)), None
+                yield f"{name}: rebuilds the log", with_driver(rebuilt, i, d._replace(mode=REBUILT)), None
             case mode if mode == REBUILT:
                 yield from self._loads(s, i, d, name)
             case mode if mode == RUNNING:
@@ -240,7 +240,7 @@ class Model:
             case mode if mode == DECIDED:
                 decided = Log(d.batch, d.entries[0])
                 running = d._replace(mode=RUNNING, loaded=decided, entries=(), output=0)
-                yield f"{name}: writes the log", _with_driver(s._replace(log=decided), i, running), None
+                yield f"{name}: writes the log", with_driver(s._replace(log=decided), i, running), None
 
     def _reads(self, s: State, i: int, d: Driver, name: str) -> Iterator[Step]:
         t = None if self._at_once else s.transaction  # a reader there does not wait for a transaction
@@ -249,19 +249,19 @@ class Model:
                 return
             # Partitions that differ continue where the batch was left.
             read = d._replace(mode=POSITIONED, batch=min(s.positions))
-            yield f"{name}: reads positions {s.positions}", _with_driver(s, i, read), None
+            yield f"{name}: reads positions {s.positions}", with_driver(s, i, read), None
             return
         if self.c.reads_to_end and t and not t.records_marked:
             return
         known = d.batch if self.c.named else len(s.decisions)  # of a file both are read at once
         if self.c.must_agree and known != d.batch:
-            yield f"{name}: halts, decision {known} and position {d.batch}", _with_driver(s, i, Driver()), None
+            yield f"{name}: halts, decision {known} and position {d.batch}", with_driver(s, i, Driver()), None
             return
         state = s.decisions[known - 1].state if known else 0
         if self.c.versions and known and state not in s.files:
-            yield f"{name}: halts, decision {known} has no file", _with_driver(s, i, Driver()), None
+            yield f"{name}: halts, decision {known} has no file", with_driver(s, i, Driver()), None
             return
-        yield f"{name}: reads decision {known}", _with_driver(s, i, d._replace(mode=READ, state=state)), None
+        yield f"{name}: reads decision {known}", with_driver(s, i, d._replace(mode=READ, state=state)), None
 
     def _loads(self, s: State, i: int, d: Driver, name: str) -> Iterator[Step]:
         """Spark resumes behind the batch of the log, from the state that it names."""
@@ -269,9 +269,9 @@ class Model:
         if not self.c.unique_names:
             state = max((e for e, x in enumerate(s.evaluations, 1) if x.batch == batch), default=0)
         elif state and state not in s.stored:
-            yield f"{name}: {state} is not stored", _with_driver(s, i, Driver()), None
+            yield f"{name}: {state} is not stored", with_driver(s, i, Driver()), None
             return
-        yield f"{name}: loads {state}", _with_driver(s, i, d._replace(mode=RUNNING, loaded=Log(batch, state))), None
+        yield f"{name}: loads {state}", with_driver(s, i, d._replace(mode=RUNNING, loaded=Log(batch, state))), None
 
     def _evaluates(self, s: State, i: int, d: Driver, name: str) -> Iterator[Step]:
         new = Evaluation(d.loaded.batch + 1, d.loaded.state)
@@ -280,39 +280,39 @@ class Model:
         e = len(s.evaluations) + 1
         once = s._replace(evaluations=(*s.evaluations, new), stored=s.stored | {e})
         evaluated = d._replace(mode=EVALUATED, entries=(e,), output=e)
-        yield f"{name}: evaluates {e}: {new}", _with_driver(once, i, evaluated), None
+        yield f"{name}: evaluates {e}: {new}", with_driver(once, i, evaluated), None
         if s.reruns:
             twice = once._replace(
                 evaluations=(*once.evaluations, new), stored=once.stored | {e + 1}, reruns=s.reruns - 1
             )
             for output in (e, e + 1):
                 ran = evaluated._replace(entries=(e, e + 1), output=output)
-                yield f"{name}: evaluates {e} and {e + 1}", _with_driver(twice, i, ran), None
+                yield f"{name}: evaluates {e} and {e + 1}", with_driver(twice, i, ran), None
 
     def _sends(self, s: State, i: int, d: Driver, name: str) -> Iterator[Step]:
         if self.c.one_entry and len(d.entries) > 1:
-            yield f"{name}: more than one state", _with_driver(s, i, Driver()), None
+            yield f"{name}: more than one state", with_driver(s, i, Driver()), None
             return
         # What compares the base sees names: without unique ones that of a batch is the same for every evaluation.
         is_decided = d.loaded == Log(d.batch, d.state) if self.c.unique_names else d.loaded.batch == d.batch
         if self.c.compares_base and not is_decided:
-            yield f"{name}: another base", _with_driver(s, i, Driver()), None
+            yield f"{name}: another base", with_driver(s, i, Driver()), None
             return
         batch = d.loaded.batch + 1
         remaining = tuple(p for p in PARTITIONS if s.positions[p] < batch)
         if s.transaction:
             return  # the id's last transaction has not ended
         if self.c.fenced and d.member != s.member:
-            yield f"{name}: is fenced", _with_driver(s, i, Driver()), None
+            yield f"{name}: is fenced", with_driver(s, i, Driver()), None
             return
         if self.c.output_first:
             s = _with_output(s, PARTITIONS, d.output)
-            yield f"{name}: dies behind the output", _with_driver(s, i, Driver()), None
+            yield f"{name}: dies behind the output", with_driver(s, i, Driver()), None
         partitions = PARTITIONS if self.c.together else remaining[:1]
         if self.c.versions:
             s = s._replace(files=(s.files - ({d.state} if not self.c.removes_late else set())) | {d.entries[0]})
         t = Transaction(i, True, partitions, batch, Decision(d.entries[0], d.output), d.member)
-        yield f"{name}: sends {t}", _with_driver(s._replace(transaction=t), i, d._replace(mode=SENDING)), None
+        yield f"{name}: sends {t}", with_driver(s._replace(transaction=t), i, d._replace(mode=SENDING)), None
 
 
 def _with_positions(s: State, t: Transaction) -> State:
@@ -334,7 +334,7 @@ def _marked(s: State, t: Transaction) -> State:
     return s._replace(transaction=None if t.offsets_marked and t.records_marked else t)
 
 
-def _with_driver(s: State, i: int, d: Driver) -> State:
+def with_driver(s: State, i: int, d: Driver) -> State:
     return s._replace(drivers=(d, s.drivers[1]) if i == 0 else (s.drivers[0], d))
 
 

@@ -50,7 +50,7 @@ def chain(plan: DeliveryPlan) -> Chain:
 
 
 def _upstream(plan: DeliveryPlan) -> Link:
-    caveat = TERMS[plan.guarantee].promise.upstream
+    caveat = plan.promise.upstream
     return Link(
         "upstream producer", "application that writes the source", plan.upstream.java, caveat.text, caveat.weakness
     )
@@ -70,7 +70,7 @@ def _topic(link: str, name: str, plan: DeliveryPlan) -> Link:
 
 
 def _expiry(plan: DeliveryPlan) -> tuple[str | None, int]:
-    caveat = TERMS[plan.guarantee].promise.expiry
+    caveat = plan.promise.expiry
     return (caveat.text, caveat.weakness) if caveat else (None, 0)
 
 
@@ -99,7 +99,7 @@ def _transform(plan: DeliveryPlan) -> Link:
 def _downstream(plan: DeliveryPlan) -> Link:
     if plan.sink.reader:
         return plan.sink.reader
-    caveat = TERMS[plan.guarantee].promise.downstream
+    caveat = plan.promise.downstream
     return Link(
         "downstream consumer", "application that reads the sink", plan.downstream.java, caveat.text, caveat.weakness
     )

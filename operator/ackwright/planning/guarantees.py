@@ -57,6 +57,7 @@ class GuaranteeTerms:
     allowed_acks: tuple[Acks, ...]  # what the spec may choose
     order: Order  # a position moves before, together with, or after the output
     order_reason: str
+    state_order_reason: str  # of a stateful pipeline
     # Limit of a batch for each of its transactions, unless the spec limits the batch; None: no limit.
     offsets_per_transaction: int | None
     producer: Settings  # of the tasks' producers of rows (librdkafka)
@@ -233,6 +234,20 @@ _PLAIN_PRODUCER: Settings = (
     ),
     *_QUEUE,
 )
+# Of the producer of a stateful pipeline's driver, for output that is written before its batch is decided
+# (at-least-once).
+STATE_PRODUCER: Settings = (
+    _ALL_ACKS,
+    _IDEMPOTENCE,
+    Setting("max.in.flight", "5", _IN_ORDER),
+    _UNLIMITED_RETRIES,
+    Setting(
+        "delivery.timeout.ms",
+        str(DELIVERY_TIMEOUT_MS),
+        "longer than the election of a new leader; after this time the batch fails and runs again",
+    ),
+    *_QUEUE,
+)
 _SPARK_SINK: Settings = (
     _ALL_ACKS,
     _IDEMPOTENCE,
@@ -336,6 +351,7 @@ def _task_retries(times: str, reason: str) -> Setting:
 _HALTS_ON_DATA_LOSS = Setting(
     "failOnDataLoss", "true", "records that expired before they were read are lost: the pipeline halts and reports it"
 )
+STATE_SOURCE: Settings = (_HALTS_ON_DATA_LOSS,)  # under each guarantee: the state counts every record
 _UPSTREAM_SAFE: Settings = (
     Setting("acks", "all", "an acknowledged record survives the loss of as many brokers as the topic tolerates"),
     _IDEMPOTENCE,
@@ -364,6 +380,7 @@ TERMS: Mapping[Guarantee, GuaranteeTerms] = {
         allowed_acks=("0", "1"),
         order="before",
         order_reason="a batch whose claim may have failed is not processed, so no record arrives twice",
+        state_order_reason="a micro-batch whose decision may have failed writes nothing, so no row arrives twice",
         offsets_per_transaction=None,
         producer=_PLAIN_PRODUCER,
         sink=(),
@@ -392,6 +409,7 @@ TERMS: Mapping[Guarantee, GuaranteeTerms] = {
         allowed_acks=("1", "all"),
         order="after",
         order_reason="only acknowledged records count as read; one transaction moves all lanes, and only forwards",
+        state_order_reason="a micro-batch is decided when its output is acknowledged; the decision chooses the state",
         offsets_per_transaction=None,
         producer=(),
         sink=_SPARK_SINK,
@@ -409,6 +427,7 @@ TERMS: Mapping[Guarantee, GuaranteeTerms] = {
         allowed_acks=("all",),
         order="together",
         order_reason="position and output commit as one or not at all, so no crash can separate them",
+        state_order_reason="position, decision and output commit as one or not at all, so no crash can separate them",
         offsets_per_transaction=OFFSETS_PER_TRANSACTION,
         producer=_TASK_PRODUCER,
         sink=(),

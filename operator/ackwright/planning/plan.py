@@ -29,10 +29,12 @@ from ackwright.planning.guarantees import (
     BROKER_MESSAGE_MAX_BYTES,
     CONSUMER,
     EVERY_CLIENT,
+    OFFSETS_PER_TRANSACTION,
     OPERATION_TIMEOUT_MS,
     PARTITIONER,
     RESTART,
     SMALLEST_BATCH,
+    STATE_SOURCE,
     STREAM_OPTIONS,
     TERMS,
     TRIGGER_INTERVAL_MS,
@@ -105,7 +107,7 @@ class DeliveryPlan:
         promise, output = TERMS[self.guarantee].promise, self.sink.summary
         if output:
             promise = replace(promise, reader=output.reader, cost=output.cost)
-        return state.promised(promise) if self.state else promise
+        return state.promised(promise, self.guarantee, self.sink.guarantee) if self.state else promise
 
     @property
     def needs_registry(self) -> bool:
@@ -185,7 +187,9 @@ class DeliveryPlan:
         terms = TERMS[self.guarantee]
         return (
             Setting("group.id", self.group, "the name under which positions are stored"),
-            Setting("advance", terms.order, terms.order_reason),
+            state.order(self.guarantee, self.sink.guarantee)
+            if self.state
+            else Setting("advance", terms.order, terms.order_reason),
             Setting("slots", str(self.slots), "tasks of a batch, each with one transaction: Spark's processors"),
             *self.sink.commit,
             Setting("operation.timeout.ms", str(self.operation_timeout_ms), "limit of one call to Kafka"),
@@ -262,8 +266,10 @@ def plan(pipeline: DeliveryPipeline) -> DeliveryPlan:
         positions_consumer=positions_consumer(pipeline.group),
         topic_consumer=topic_consumer(pipeline.group),
         sink_options=sink.settings.options,
-        consumer=(*CONSUMER, *terms.source),
-        spark=_spark(terms.spark, spec.spark, state.spark_settings(stored)),
+        consumer=(*CONSUMER, *(STATE_SOURCE if stored else terms.source)),
+        spark=_spark(
+            state.task_settings(terms.spark) if stored else terms.spark, spec.spark, state.spark_settings(stored)
+        ),
         stream_options=() if spec.trigger.available_now or stored else STREAM_OPTIONS,
         trigger_interval_ms=_trigger_interval_ms(pipeline),
         available_now=spec.trigger.available_now,
@@ -335,6 +341,8 @@ def _dead_letters(declared: DeadLetters | None) -> Settings:
 def _source(pipeline: DeliveryPipeline, letters: DeadLetters | None) -> Source:
     source = pipeline.spec.source
     chosen, each = source.max_offsets_per_trigger, TERMS[pipeline.spec.guarantee].offsets_per_transaction
+    if pipeline.spec.state is not None:
+        each = OFFSETS_PER_TRANSACTION  # of a batch, whose output the driver has in memory
     return Source(
         topics=source.topics,
         starting_offsets=source.starting_offsets,

@@ -36,6 +36,16 @@ class Promise:
     expiry: Caveat | None  # of records that expire before they are read
 
 
+@dataclass(frozen=True)
+class StatefulPromise:
+    """What is different with state, which counts each record once under each guarantee."""
+
+    position: str  # as Promise.position
+    after_a_crash: str
+    cost: str
+    downstream: str = ""  # what follows the text of Promise.downstream
+
+
 PROMISES: Mapping[Guarantee, Promise] = {
     Guarantee.AT_MOST_ONCE: Promise(
         position="before the lane's records are processed",
@@ -85,5 +95,30 @@ PROMISES: Mapping[Guarantee, Promise] = {
             3,
         ),
         expiry=None,
+    ),
+}
+
+_MEMORY = "whose output it has in memory"
+_OLDER_ROW = "; a driver that was replaced may write an older row behind a newer one"
+STATEFUL_PROMISES: Mapping[Guarantee, StatefulPromise] = {
+    Guarantee.AT_MOST_ONCE: StatefulPromise(
+        position="with the decision of the micro-batch, before its output is written",
+        after_a_crash="the output of a micro-batch that was decided and not written is lost; the state counts each "
+        "record once",
+        cost=f"one transaction of the driver per micro-batch, {_MEMORY} and writes after it",
+        downstream=_OLDER_ROW,
+    ),
+    Guarantee.AT_LEAST_ONCE: StatefulPromise(
+        position="with the decision of the micro-batch, after the sink has acknowledged its output",
+        after_a_crash="the micro-batch that was not decided runs again, with the state from before it, and its output "
+        "may be there twice; the state counts each record once",
+        cost=f"one transaction of the driver per micro-batch, {_MEMORY} and writes before it",
+        downstream=_OLDER_ROW,
+    ),
+    Guarantee.EXACTLY_ONCE: StatefulPromise(
+        position="in the same transaction as the output and the decision of the micro-batch",
+        after_a_crash="the micro-batch that was not committed runs again, with the state from before it",
+        cost=f"one transaction of the driver per micro-batch, {_MEMORY}; a record is visible when the micro-batch has "
+        "committed",
     ),
 }

@@ -8,12 +8,12 @@ from dataclasses import replace
 from ackwright.api.checks import Broken, Cel, Validation
 from ackwright.api.quantities import duration_ms
 from ackwright.api.spec import DeliveryPipeline
-from ackwright.planning.guarantees import TERMS, Setting, Settings
-from ackwright.planning.promises import Promise
+from ackwright.planning.guarantees import TERMS, Setting, Settings, replaced
+from ackwright.planning.promises import STATEFUL_PROMISES, Promise
 from ackwright.sinks.base import Link
 from ackwright.sinks.registry import SinkSpec
 from ackwright.wording import listed
-from ackwright_stream.jobspec import STATE, StateSettings
+from ackwright_stream.jobspec import STATE, Guarantee, StateSettings
 
 BATCH_BYTES = 64 * 1024 * 1024  # of the output of a batch, which the driver has in memory
 
@@ -42,14 +42,31 @@ def spark_settings(state: StateSettings | None) -> Settings:
     return (*required, Setting("spark.sql.shuffle.partitions", str(state.partitions), why))
 
 
-def promised(promise: Promise) -> Promise:
-    """A guarantee's promise with state: a micro-batch is one transaction."""
+def promised(promise: Promise, declared: Guarantee, effective: Guarantee) -> Promise:
+    """A guarantee's promise with state. effective: what the commits of the sink keep, as SinkPlan.guarantee."""
+    with_state = STATEFUL_PROMISES[effective]
+    stronger = "; nothing is lost or repeated, because one commit has output and decision"
     return replace(
         promise,
-        after_a_crash="the micro-batch that was not committed runs again, with the state from before it",
-        cost="one transaction of the driver per micro-batch, whose output it has in memory; a record is visible when "
-        "the micro-batch has committed",
+        position=with_state.position,
+        after_a_crash=f"{with_state.after_a_crash}{stronger if declared is not effective else ''}",
+        cost=with_state.cost,
+        downstream=replace(promise.downstream, text=f"{promise.downstream.text}{with_state.downstream}"),
+        expiry=None,  # a record that expires unread halts the pipeline
     )
+
+
+def task_settings(spark: Settings) -> Settings:
+    """Spark's settings of a guarantee, for tasks that commit nothing."""
+    why = "a failed task runs again; a batch is decided when each of its tasks has stored its state once"
+    return replaced(spark, "spark.task.maxFailures", "4", why)
+
+
+def order(declared: Guarantee, effective: Guarantee) -> Setting:
+    """When a position moves, as `ackwright plan` prints it. effective: as for promised()."""
+    stronger = "; as under exactly-once, because two commits would be more work" if declared is not effective else ""
+    terms = TERMS[effective]
+    return Setting("advance", terms.order, f"{terms.state_order_reason}{stronger}")
 
 
 def link(state: StateSettings) -> Link:
@@ -115,20 +132,7 @@ def _where(
     return find
 
 
-# A decision is part of the transaction of the output.
-_WITH_STATE = listed([guarantee.value for guarantee, terms in TERMS.items() if terms.transactional], "or")
 _VALIDATIONS: tuple[Validation[DeliveryPipeline], ...] = (
-    Validation(
-        f"cannot be declared with state, which is built for {_WITH_STATE} only",
-        f"write {_WITH_STATE}, or remove state",
-        ("spec.guarantee", "spec.state"),
-        _where(
-            lambda p: p.spec.state is not None and not TERMS[p.spec.guarantee].transactional,
-            "spec.guarantee",
-            lambda p: p.spec.guarantee.value,
-        ),
-        cel=(Cel(f"!has(self.state) || self.guarantee == '{_WITH_STATE}'", on="spec", at=".guarantee"),),
-    ),
     Validation(
         "needs checkpoint.volume: without its directory the state is lost with the driver's pod",
         "add checkpoint: {volume: {size: 1Gi}}",

@@ -110,6 +110,8 @@ class OutputProblem:
 class SinkPlan:
     """What a sink adds to the delivery plan."""
 
+    # The guarantee that its commits keep: the declared one, or a stronger one.
+    guarantee: Guarantee
     # Its part of the jobspec.
     job: JobSink
     # Its declared fields, as `ackwright plan` prints them.
@@ -155,6 +157,9 @@ class Sink(Model, ABC):
     KEYED_DEAD_LETTERS: ClassVar[bool] = False  # as DeadLetters.keyed
     # Whether stateful pipelines can have it: its transactions take decisions.
     TAKES_DECISIONS: ClassVar[bool] = False
+    # Whether a stateful pipeline with a weaker guarantee than exactly-once writes its output outside of the commit of
+    # the decision. If not, one commit has both under each guarantee: two would be more work.
+    WRITES_APART: ClassVar[bool] = False
     CLUSTER_PATH: ClassVar[str] = ""  # of the fields of `cluster`; only for a sink that may have one
 
     @classmethod
@@ -197,6 +202,10 @@ class Sink(Model, ABC):
     @abstractmethod
     def settings(self, guarantee: Guarantee, largest_message: int) -> SinkSettings:
         """Its settings under a guarantee. largest_message: bytes of the largest record that the brokers accept."""
+
+    def settings_with_state(self, guarantee: Guarantee, largest_message: int) -> SinkSettings:
+        """The same of a stateful pipeline, whose driver writes the output."""
+        return self.settings(guarantee, largest_message)
 
     @abstractmethod
     def link(self, guarantee: Guarantee, settings: SinkSettings) -> Link:
@@ -276,9 +285,12 @@ class Sink(Model, ABC):
 
     def plan(self, guarantee: Guarantee, group: str, largest_message: int, *, stateful: bool = False) -> SinkPlan:
         """What it adds to the plan under a guarantee. group: as for `needs`. largest_message: as for `settings`."""
-        settings = self.settings(guarantee, largest_message)
+        if stateful and not self.WRITES_APART:
+            guarantee = Guarantee.EXACTLY_ONCE
+        settings = (self.settings_with_state if stateful else self.settings)(guarantee, largest_message)
         job, link = self.to_job(group), self.link(guarantee, settings)
         return SinkPlan(
+            guarantee=guarantee,
             job=self.with_decisions(job) if stateful else job,
             data=self.data(),
             settings=settings,

@@ -15,7 +15,7 @@ from ackwright.api.secret_fields import Auth, Kafka, Tls
 from ackwright.api.topic_names import not_reserved
 from ackwright.formats import WITH_REGISTRY, needs_registry, schema_is_json, subject_of, writes_columns
 from ackwright.planning.acls import Kind, Need, Operation, Resource
-from ackwright.planning.guarantees import TERMS, Acks, Setting, Settings, replaced
+from ackwright.planning.guarantees import STATE_PRODUCER, TERMS, Acks, Setting, Settings, replaced
 from ackwright.sinks import kafka_dead_letters, kafka_positions, kafka_state
 from ackwright.sinks.base import (
     DeadLetters,
@@ -43,6 +43,7 @@ class KafkaSink(Sink):
     OPTIONS_TITLE = "Spark's Kafka sink (Java)"
     IN_KAFKA = True
     TAKES_DECISIONS = True
+    WRITES_APART = True
     CLUSTER_PATH = _PATH
 
     topic: Annotated[
@@ -132,6 +133,14 @@ class KafkaSink(Sink):
             options=self._options(guarantee, largest_message) if terms.sink else (),
         )
 
+    def settings_with_state(self, guarantee: Guarantee, largest_message: int) -> SinkSettings:
+        if guarantee is not Guarantee.AT_LEAST_ONCE:
+            return self.settings(guarantee, largest_message)
+        settings = (*STATE_PRODUCER, _largest("message.max.bytes", largest_message))
+        if acks := self._chosen_acks(guarantee):
+            settings = _without_idempotence(settings, acks, "max.in.flight")
+        return SinkSettings(producer=settings)
+
     def link(self, guarantee: Guarantee, settings: SinkSettings) -> Link:
         caveat, weakness = _caveat(guarantee, self.acks or TERMS[guarantee].acks)
         if settings.options:
@@ -218,19 +227,7 @@ class KafkaSink(Sink):
     def _options(self, guarantee: Guarantee, largest_message: int) -> Settings:
         settings = (*TERMS[guarantee].sink, _largest("max.request.size", largest_message))
         acks = self._chosen_acks(guarantee)
-        if acks is None:
-            return settings
-        for name, value, reason in (
-            ("acks", acks, f"{_CHOSEN}: a record that only the leader has acknowledged is lost with the leader"),
-            ("enable.idempotence", "false", "requires acks=all"),
-            (
-                "max.in.flight.requests.per.connection",
-                "1",
-                "without idempotence a request that is sent again would overtake the next one",
-            ),
-        ):
-            settings = replaced(settings, name, value, reason)
-        return settings
+        return _without_idempotence(settings, acks, "max.in.flight.requests.per.connection") if acks else settings
 
 
 _IN_REGISTRY = " || ".join(f"self.format == '{format}'" for format in WITH_REGISTRY)
@@ -268,6 +265,20 @@ _CHECKS: tuple[Check[Any], ...] = (
         field="bootstrapServers",
     ),
 )
+
+
+def _without_idempotence(settings: Settings, acks: Acks, requests: str) -> Settings:
+    """The settings of a producer that repeats requests, with other acknowledgements than all.
+
+    requests: the name of the number of requests in flight.
+    """
+    for name, value, reason in (
+        ("acks", acks, f"{_CHOSEN}: a record that only the leader has acknowledged is lost with the leader"),
+        ("enable.idempotence", "false", "requires acks=all"),
+        (requests, "1", "without idempotence a request that is sent again would overtake the next one"),
+    ):
+        settings = replaced(settings, name, value, reason)
+    return settings
 
 
 def _largest(name: str, size: int) -> Setting:

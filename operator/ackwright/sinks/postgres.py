@@ -318,6 +318,8 @@ _CHECKS: tuple[Check[Any], ...] = (
 
 def _unversioned(context: SinkContext[PostgresSink]) -> Iterator[Broken]:
     sink = context.sink
+    if context.output_mode is not None:
+        return  # one transaction has the rows and the decision, under each guarantee
     if context.guarantee is not Guarantee.EXACTLY_ONCE and sink.mode == "upsert" and sink.version_column is None:
         yield Broken(f"{_PATH}.versionColumn")
 
@@ -352,15 +354,15 @@ _VALIDATIONS: tuple[Validation[SinkContext[PostgresSink]], ...] = (
         "remove it",
     ),
     Validation(
-        "must be set for mode upsert unless the guarantee is exactly-once: rows of a driver that was replaced may "
-        "arrive late, and a lower version is how the table refuses them",
+        "must be set for mode upsert unless the guarantee is exactly-once or the pipeline is stateful: rows of a "
+        "driver that was replaced may arrive late, and a lower version is how the table refuses them",
         "name a column whose value grows with each change of a row, or declare guarantee: exactly-once",
         ("spec.guarantee", _PATH),
         _unversioned,
         cel=(
             Cel(
-                "self.guarantee == 'exactly-once' || !has(self.sink.postgres) || self.sink.postgres.mode != 'upsert' "
-                "|| has(self.sink.postgres.versionColumn)",
+                "self.guarantee == 'exactly-once' || has(self.state) || !has(self.sink.postgres) || "
+                "self.sink.postgres.mode != 'upsert' || has(self.sink.postgres.versionColumn)",
                 on="spec",
                 at=".sink.postgres.versionColumn",
             ),

@@ -26,6 +26,7 @@ class Output:
     lanes: Sequence[int]  # of each Spark partition, the number of its lane in `source`
     ordered: bool = True  # whether its rows are in the order of the source
     last_of_key: bool = False  # whether only the last record of each key in the sink is compared with it
+    keys_only: bool = False  # whether keys are compared, each once; only of a reader with writes_apart
 
 
 class SinkReader(Protocol):
@@ -76,6 +77,11 @@ class SinkReader(Protocol):
 @runtime_checkable
 class DecidingReader(SinkReader, Protocol):
     """Reads a sink that stateful pipelines can have."""
+
+    @property
+    def writes_apart(self) -> bool:
+        """Whether output is written outside of the commit of its decision, under guarantees but exactly-once."""
+        ...
 
     def decisions(self) -> Sequence[str]:
         """The decisions of the pipeline that the store still has, oldest first."""

@@ -75,6 +75,7 @@ class DeltaReader:
     """One version of the table of a pipeline's sink. A context manager, which removes its temporary files."""
 
     precedes_positions = False
+    writes_apart = False
 
     def __init__(self, spark: SparkSession, job: JobSpec, letters: LetterTopicReader | None = None) -> None:
         """letters: the reader of its dead letters; None: it has none."""

@@ -23,6 +23,7 @@ class KafkaReader:
     """The topics that a pipeline writes, up to where they ended at fix_content()."""
 
     precedes_positions = False
+    writes_apart = True
 
     def __init__(self, spark: SparkSession, job: JobSpec, view: KafkaView, routes: Iterable[str]) -> None:
         self._spark, self._routes = spark, routes
@@ -80,16 +81,17 @@ class KafkaReader:
             incomplete={lane for doubt in doubts for lane in doubt.lanes},
             trimmed={topic for doubt in doubts for topic in doubt.topics},
         )
-        expected = [audit_compare.expected_rows(required.records, required.lanes, layout, late=False)]
+        records = _keys(required.records) if required.keys_only else required.records
+        expected = [audit_compare.expected_rows(records, required.lanes, layout, late=False)]
         if late is not None:
             expected.append(audit_compare.expected_rows(late.records, late.lanes, layout, late=True))
-        actual = self._actual_rows(layout, last_of_key=required.last_of_key)
+        actual = self._actual_rows(layout, required)
         counts = audit_compare.compare(expected, actual, layout)
         counts = counts if required.ordered else counts.without_order()
         # A source record that Spark did not read may explain what is not expected.
         return counts if counts.metrics["sent"]["records"] == counted else counts.without_surplus()
 
-    def _actual_rows(self, layout: Layout, *, last_of_key: bool) -> DataFrame | None:
+    def _actual_rows(self, layout: Layout, required: Output) -> DataFrame | None:
         if not self._end:
             return None
         records = source.read_batch(
@@ -98,7 +100,10 @@ class KafkaReader:
         if self._sink.output_schema is not None:
             records = audit_schemas.with_decoded_values(records, self._sink.format, self._job.schema_registry)
         relevant = self._relevant(records)
-        if last_of_key:
+        if required.keys_only:
+            first = F.min_by(F.struct(*relevant.columns), "offset").alias("first")
+            relevant = _keys(relevant.groupBy("topic", "key").agg(first).select("first.*"))
+        if required.last_of_key:
             counted = relevant.observe("sink", F.count(F.lit(1)).alias("records"))
             last = F.max_by(F.struct(*relevant.columns), "offset").alias("last")
             relevant = counted.groupBy("topic", "partition", "key").agg(last).select("last.*")
@@ -157,6 +162,12 @@ class LetterReader(KafkaReader):
 
     def _topics_with_output(self, required: Output) -> set[str]:
         return {self._sink.topic} if self._sink.topic else set()
+
+
+def _keys(records: DataFrame) -> DataFrame:
+    """The records with their keys alone."""
+    nothing = {name: F.lit(None).cast(records.schema[name].dataType) for name in ("value", "headers")}
+    return records.withColumns(nothing)
 
 
 def _has_header(name: str) -> Column:

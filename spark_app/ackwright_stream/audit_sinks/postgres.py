@@ -53,6 +53,7 @@ class TableReader:
     """One snapshot of the database of a pipeline's sink. A context manager, which ends the snapshot."""
 
     precedes_positions = False
+    writes_apart = False
 
     def __init__(self, job: JobSpec) -> None:
         self._job = job

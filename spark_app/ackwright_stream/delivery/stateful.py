@@ -1,10 +1,13 @@
-"""Exactly-once of a stateful pipeline: one transaction of the driver has a batch's output, positions and decision.
+"""A stateful pipeline: one transaction of the driver has a batch's positions and its decision, which chooses the state.
 
     1  evaluate        the stream's own plan runs once; each task stores its state under new names and answers with its
                        rows, encoded
     2  state           the ids of what was stored: one for each partition, from the state of the last decision
-    3  commit          rows, positions of all lanes and decision
+    3  commit          positions of all lanes and decision; under exactly-once the rows as well
     4  return          Spark writes its log of commits, which is a cache from now on
+
+At-least-once writes the rows between 2 and 3, at-most-once between 3 and 4. A sink that commits rows and decision in
+one step, with no more work than in two, does so under each guarantee.
 
 A task does not commit, because tasks that run again evaluate again: output and state would be of different evaluations.
 See docs/protocol.md#stateful-pipelines.
@@ -12,8 +15,10 @@ See docs/protocol.md#stateful-pipelines.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from functools import partial
+from typing import assert_never
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -24,26 +29,29 @@ from ackwright_stream.decisions import Decision
 from ackwright_stream.delivery.batch import Batch, BatchResult, Output, passing_fault_points
 from ackwright_stream.errors import JobError
 from ackwright_stream.fault_points import fault_point
-from ackwright_stream.jobspec import JobSpec, Reason, StateSettings
+from ackwright_stream.jobspec import Guarantee, JobSpec, Reason, StateSettings
 from ackwright_stream.lanes import Lanes
-from ackwright_stream.positions import Task
-from ackwright_stream.sinks.base import Rows, Sink
+from ackwright_stream.positions import Range, Task
+from ackwright_stream.sinks.base import OutputWriter, Rows, Sink
 from ackwright_stream.spark_internals.arrow import spark_schema
 from ackwright_stream.spark_internals.state import evaluated
+from ackwright_stream.state_log import StateDirectory
 from ackwright_stream.task_input import require_complete_input
 from ackwright_stream.worker_state import STATE
 
+log = logging.getLogger(__name__)
 _ANSWER = pa.schema([("task", pa.int32()), ("records", pa.int64()), ("bytes", pa.int64()), ("rows", pa.binary())])
 
 
 class Stateful:
     """Evaluates once, then commits."""
 
-    counts_expired = False
+    counts_expired = False  # the state counts every record, whatever becomes of the output
     transactional = False  # the rows go through the driver's transaction, not through those of tasks
 
     def __init__(self, job: JobSpec, settings: StateSettings) -> None:
         self._job, self._settings = job, settings
+        self._unwritten: tuple[Range, ...] = ()  # of a batch that is decided, while its output is not written
 
     def uses_workers(self, sink: Sink) -> bool:
         return True
@@ -88,13 +96,51 @@ class Stateful:
             accepted_loss=chain.accepted_loss,
         )
         rows = passing_fault_points(_decoded(encoded), starts)
-        records = lanes.decide_batch(starts, targets, rows, number, decision.to_json())
+        records = self._commit(lanes, decision, rows, batch.ranges, chain.directory)
         chain.last = decision
         return BatchResult(targets, records, late=result.late_rows)
 
+    def _commit(
+        self, lanes: Lanes, decision: Decision, rows: Rows, ranges: tuple[Range, ...], directory: StateDirectory
+    ) -> int:
+        """Writes the rows and decides the batch, in the guarantee's order; returns the number of rows."""
+        decide = partial(
+            lanes.decide_batch, decision.starts, decision.positions, batch=decision.batch, decision=decision.to_json()
+        )
+        writer = lanes.sink.decisions.writer if lanes.sink.decisions else None
+        if writer is None:
+            return decide(rows=rows)
+        match self._job.guarantee:
+            case Guarantee.EXACTLY_ONCE:
+                return decide(rows=rows)
+            case Guarantee.AT_LEAST_ONCE:
+                # A failure before the decision leaves rows behind, and the batch is evaluated again.
+                def write() -> int:
+                    directory.record_written(decision.batch, decision.offsets)
+                    return _write(writer, rows, acknowledged=True)
+
+                return decide(rows=(), before=write)
+            case Guarantee.AT_MOST_ONCE:
+                # If the outcome of this commit is unknown, it raises: the rows of this evaluation are not written.
+                decide(rows=())
+                self._unwritten = ranges
+                records = _write(writer, rows, acknowledged=False)
+                self._unwritten = ()
+                return records
+            case _:
+                assert_never(self._job.guarantee)
+
     def abandon(self, tasks: tuple[Task, ...], error: JobError, lanes: Lanes) -> int:
-        """Never: what did not commit is evaluated again."""
-        return 0
+        """The records whose output is lost: of a batch that was decided and then not written.
+
+        What was not decided is evaluated again. A batch that cannot be evaluated halts the pipeline under each
+        guarantee: without its records the state would be wrong.
+        """
+        lost = sum(r.until - r.start for r in self._unwritten)
+        if self._unwritten:
+            log.warning("the output of a batch that is decided was not written, and is lost: %s", error.message)
+        self._unwritten = ()
+        return lost
 
     def _evaluate(self, batch: Batch) -> pa.Table:
         """The answers of all tasks, by their numbers; the one action on the batch's rows."""
@@ -112,6 +158,12 @@ class Stateful:
                 f"{answers.num_rows} tasks of a batch answered in place of {self._settings.partitions}; report this",
             )
         return answers
+
+
+def _write(writer: OutputWriter, rows: Rows, *, acknowledged: bool) -> int:
+    records = writer.write(rows, acknowledged=acknowledged)
+    fault_point("written")
+    return records
 
 
 def _decoded(encoded: list[bytes]) -> Iterator[pa.RecordBatch]:

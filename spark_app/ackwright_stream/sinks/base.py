@@ -109,6 +109,8 @@ class BatchTransaction(Protocol):
     def commit(self, positions: Mapping[Lane, Position], rows: Rows, decision: str) -> int:
         """Writes the rows and the decision and moves the positions, all or nothing; returns the number of rows.
 
+        There are no rows if they are written before or after.
+
         Raises JobError as Transaction.commit() does.
         """
         ...
@@ -118,8 +120,29 @@ class BatchTransaction(Protocol):
         ...
 
 
+class OutputWriter(Protocol):
+    """Writes rows outside of the commit of a decision, in the driver."""
+
+    def write(self, rows: Rows, *, acknowledged: bool) -> int:
+        """Writes the rows; returns their number.
+
+        acknowledged: returns when all rows are durable, and raises JobError otherwise: some may be there then. Without
+        it each row is sent once at most, and nothing is known of it.
+        """
+        ...
+
+
 class Decisions(Protocol):
-    """The decisions of a stateful pipeline, in the driver. Each is committed together with its batch's output."""
+    """The decisions of a stateful pipeline, in the driver."""
+
+    @property
+    def writer(self) -> OutputWriter | None:
+        """Writes output that is not in the commit of its decision.
+
+        None: the store takes output and decision in one commit, which is no more work than two steps, so each guarantee
+        is delivered by it.
+        """
+        ...
 
     def last(self) -> str | None:
         """The last decision of the pipeline; None if there is none.

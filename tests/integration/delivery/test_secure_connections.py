@@ -275,10 +275,10 @@ def test_at_most_once_recreates_its_producer_for_other_credentials(secured: Desc
     """The producer is cached between batches; with stale credentials an acks=0 producer loses records silently."""
     spec = job(secured("at-most-once", FIRST), tmp_path)
     sink = for_tasks(spec, transactional=False)
-    first = sink.plain_producer()
-    assert sink.plain_producer() is first
+    first = sink.plain_writer.producer()
+    assert sink.plain_writer.producer() is first
     (tmp_path / "secrets" / "kafka-user" / "password").write_text(SECOND)
-    assert sink.plain_producer() is not first
+    assert sink.plain_writer.producer() is not first
 
 
 # ------------------------------------------------ a certificate of another host

@@ -8,12 +8,13 @@ from __future__ import annotations
 import os
 import shutil
 import uuid
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from ackwright.local.kafka import EmbeddedKafka
-from ackwright_stream.jobspec import ExitCode, FilesSink, Reason
+from ackwright_stream.jobspec import ExitCode, FilesSink, Guarantee, Reason
 from integration.support.stateful_lakes import StatefulLake, stateful_lake
 from waiting import WAIT
 
@@ -90,6 +91,16 @@ def test_rows_that_are_committed_before_the_decision_are_written_twice(pipeline:
     counts = pipeline.counts()
     assert len(counts) > len(set(counts))
     assert set(counts) == set(pipeline.expected())
+
+
+@pytest.mark.parametrize("guarantee", [Guarantee.AT_LEAST_ONCE, Guarantee.AT_MOST_ONCE])
+def test_a_weaker_guarantee_is_delivered_exactly_once(pipeline: StatefulLake, guarantee: Guarantee) -> None:
+    """One commit has rows and decision, whatever is declared."""
+    pipeline.spec = replace(pipeline.spec, guarantee=guarantee)
+    pipeline.killed_at("before-commit")
+    pipeline.killed_at("after-commit")
+    pipeline.completed()
+    assert pipeline.counts() == pipeline.expected()
 
 
 def test_a_driver_that_was_suspended_does_not_commit_beside_its_successor(pipeline: StatefulLake) -> None:

@@ -9,11 +9,13 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from ackwright.local.kafka import EmbeddedKafka
+from ackwright_stream.jobspec import Guarantee
 from integration.support.postgres import Database, Postgres
 from integration.support.stateful_pipelines import Counted
 from integration.support.stateful_tables import StatefulTable, stateful_table
@@ -59,6 +61,16 @@ def change(pipeline: StatefulTable, directory: Path, module: str) -> None:
 def test_counts_go_on_over_kills_at_each_step(pipeline: StatefulTable, points: tuple[str, ...]) -> None:
     for point in points:
         pipeline.killed_at(point)
+    pipeline.drained()
+    assert pipeline.counted() == Counted()
+
+
+@pytest.mark.parametrize("guarantee", [Guarantee.AT_LEAST_ONCE, Guarantee.AT_MOST_ONCE])
+def test_a_weaker_guarantee_is_delivered_exactly_once(pipeline: StatefulTable, guarantee: Guarantee) -> None:
+    """One transaction has rows and decision, whatever is declared."""
+    pipeline.spec = replace(pipeline.spec, guarantee=guarantee)
+    pipeline.killed_at("before-commit")
+    pipeline.killed_at("after-commit")
     pipeline.drained()
     assert pipeline.counted() == Counted()
 

@@ -21,7 +21,8 @@ from ackwright.planning.topics import DECISIONS_TOPIC
 from ackwright.render.jobspec import jobspec
 from ackwright.render.workload import job_config, objects
 from ackwright.settings import OperatorSettings
-from ackwright_stream.jobspec import KafkaSink, StateSettings, from_json
+from ackwright_stream.jobspec import Guarantee, KafkaSink, StateSettings, from_json
+from ackwright_stream.sinks.kafka import sink
 from sql_texts import NOT_BUILT
 
 SQL = """
@@ -69,8 +70,6 @@ def table(**fields: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("spec", "problem"),
     [
-        ({"guarantee": "at-least-once"}, "spec.guarantee = 'at-least-once': cannot be declared with state"),
-        ({"guarantee": "at-most-once"}, "spec.guarantee = 'at-most-once': cannot be declared with state"),
         ({"checkpoint": None}, "spec.state: needs checkpoint.volume"),
         ({"checkpoint": {"uri": "file:///state"}}, "spec.state: needs checkpoint.volume"),
         (
@@ -242,6 +241,84 @@ def test_output_in_postgresql_needs_no_topic_of_decisions(sink: dict[str, Any], 
         assert DECISIONS_TOPIC not in {need.resource.name for need in needs(compiled)[role]}
     assert values(compiled.commit)["decisions"] == "ackwright.decisions"
     assert summary(compiled).costs[0].startswith("one transaction of the driver per micro-batch")
+
+
+SINKS = {
+    "kafka": {"kafka": {"topic": "out"}},
+    "postgres": table(mode="upsert", key=["k"]),
+    "delta": DELTA,
+    "files": FILES,
+    "iceberg": {"iceberg": {"catalog": {"uri": "https://catalog"}, "table": "sales.counts"}},
+}
+
+
+@pytest.mark.parametrize("guarantee", ["at-least-once", "at-most-once"])
+def test_output_in_kafka_is_written_before_or_behind_the_decision(guarantee: str) -> None:
+    compiled = plan(pipeline(guarantee=guarantee))
+    order = {"at-least-once": "after", "at-most-once": "before"}[guarantee]
+    assert values(compiled.commit)["advance"] == order
+    assert "the state counts each record once" in compiled.promise.after_a_crash
+    producer = values(compiled.producer)
+    assert "transaction.timeout.ms" not in producer
+    acks = {"at-least-once": ("all", "true", "2147483647"), "at-most-once": ("0", "false", "0")}[guarantee]
+    assert (producer["acks"], producer["enable.idempotence"], producer["retries"]) == acks
+    assert compiled.sink_options == ()
+    links = {link.name: link for link in chain(compiled).links}
+    assert links["sink producer"].subject == "producer of the driver"
+    assert "an older row behind a newer one" in str(links["downstream consumer"].caveat)
+
+
+@pytest.mark.parametrize("guarantee", ["at-least-once", "at-most-once"])
+@pytest.mark.parametrize("sink", SINKS)
+def test_the_state_counts_each_record_under_every_guarantee(guarantee: str, sink: str) -> None:
+    strict, weaker = (plan(pipeline(guarantee=g, sink=SINKS[sink])) for g in ("exactly-once", guarantee))
+    assert values(weaker.consumer)["failOnDataLoss"] == "true"
+    assert values(weaker.spark)["spark.task.maxFailures"] == "4"
+    assert weaker.promise.expiry is None
+    assert weaker.source == strict.source  # its limits too: the driver has the output of a batch in memory
+
+
+@pytest.mark.parametrize("guarantee", ["at-least-once", "at-most-once"])
+@pytest.mark.parametrize("sink", [name for name in SINKS if name != "kafka"])
+def test_a_table_keeps_more_than_is_declared_and_says_so(guarantee: str, sink: str) -> None:
+    strict, weaker = (plan(pipeline(guarantee=g, sink=SINKS[sink])) for g in ("exactly-once", guarantee))
+    [order] = [setting for setting in weaker.commit if setting.name == "advance"]
+    assert order.value == "together"
+    assert "two commits would be more work" in order.reason
+    assert "nothing is lost or repeated" in summary(weaker).guarantee
+    assert summary(weaker).guarantee.startswith(guarantee)
+    assert (weaker.sink.link, weaker.sink.reader, weaker.promise.reader) == (
+        strict.sink.link,
+        strict.sink.reader,
+        strict.promise.reader,
+    )
+
+
+@pytest.mark.parametrize("guarantee", list(Guarantee))
+def test_transactions_of_the_driver_have_settings_for_rows_if_they_carry_rows(guarantee: Guarantee) -> None:
+    job = jobspec(plan(pipeline(guarantee=guarantee)), master="local[2]", secrets=None, checkpoint="/volume")
+    assert sink.for_driver(job, None).transactions_carry_rows is (guarantee is Guarantee.EXACTLY_ONCE)
+
+
+def test_fewer_acknowledgements_are_without_idempotence() -> None:
+    sink = {"kafka": {"topic": "out", "acks": "1"}}
+    producer = values(plan(pipeline(guarantee="at-least-once", sink=sink)).producer)
+    assert (producer["acks"], producer["enable.idempotence"], producer["max.in.flight"]) == ("1", "false", "1")
+
+
+def test_control_a_stateless_upsert_needs_a_version_under_a_weaker_guarantee() -> None:
+    sql = {"sql": "SELECT key AS k, value FROM source"}
+    stateless = pipeline(
+        guarantee="at-least-once",
+        state=None,
+        checkpoint=None,
+        source={"topics": ["in"]},
+        transform=sql,
+        sink=SINKS["postgres"],
+    )
+    with pytest.raises(InvalidSpec) as caught:
+        plan(stateless)
+    assert "spec.sink.postgres.versionColumn" in caught.value.message
 
 
 def test_a_key_of_several_rows_is_the_caveat_of_a_table_with_state() -> None:

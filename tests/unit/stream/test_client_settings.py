@@ -23,7 +23,16 @@ from ackwright_stream.jobspec import Cluster, Guarantee, JobSpec, KafkaSink
 from ackwright_stream.lanes import Lanes
 from ackwright_stream.ownership import Ownership
 from ackwright_stream.positions import Lane
-from ackwright_stream.sinks.kafka import compacted, handles, lane_records, membership, sink, spark_kafka, transactions
+from ackwright_stream.sinks.kafka import (
+    compacted,
+    handles,
+    lane_records,
+    membership,
+    plain_writer,
+    sink,
+    spark_kafka,
+    transactions,
+)
 from minimal_job import NOBODY, minimal_job, with_positions
 from unit.render.pipelines import MINIMAL, declared
 
@@ -76,7 +85,7 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> Recorder:
         (audit_kafka, "Consumer"),
         (membership, "Consumer"),
         (sink, "Consumer"),
-        (sink, "Producer"),
+        (plain_writer, "Producer"),
         (transactions, "Handle"),
         (connection, "AdminClient"),
         (compacted, "AdminClient"),
@@ -142,7 +151,7 @@ def test_a_task(recorded: Recorder, guarantee: Guarantee, tmp_path: Path) -> Non
     rows = spec.producer if guarantee is Guarantee.EXACTLY_ONCE else spec.sink_of(KafkaSink).positions.producer
     assert recorded.created[-1] == ("Handle", expected(spec, rows, **{"transactional.id": "ops.flights/slots/3"}))
     if guarantee is Guarantee.AT_MOST_ONCE:
-        worker.plain_producer()
+        worker.plain_writer.producer()
         assert recorded.created[-1] == ("Producer", expected(spec, spec.producer))
 
 

@@ -85,6 +85,37 @@ def test_the_planned_batch_has_the_next_watermark_and_no_records(files: Memory) 
     assert json.loads(text_behind.splitlines()[1]) == {"batchWatermarkMs": 1_000, "batchTimestampMs": NOW, "conf": {}}
 
 
+WRITTEN = 'v1\n{"batchWatermarkMs":1000,"conf":{}}\n{"in":{"0":12},"in-2":{"1":9}}'
+
+
+def test_a_batch_whose_output_was_written_is_planned_again_with_the_same_records(files: Memory) -> None:
+    directory = open_directory(JOB, files, "q1", DECISION, POSITIONS, now_ms=NOW)
+    directory.record_written(4, WRITTEN)
+    files.write("d1/offsets/4", "of a driver that was replaced")
+    assert open_directory(JOB, files, "q1", DECISION, POSITIONS, now_ms=NOW).offsets(4) == WRITTEN
+
+
+@pytest.mark.parametrize(
+    ("batch", "text"),
+    [
+        (3, WRITTEN),  # decided
+        (5, WRITTEN),
+        (4, WRITTEN.replace("1000", "999")),  # other records would be late
+        (4, WRITTEN.replace('"0":12', '"0":6')),  # in front of the position
+        (4, WRITTEN.replace(',"in-2":{"1":9}', "")),
+        (4, WRITTEN.replace('"1":9', '"1":9,"2":0')),
+        (4, "no entry of Spark's log"),
+    ],
+)
+def test_a_range_that_does_not_continue_the_decision_is_not_planned(files: Memory, batch: int, text: str) -> None:
+    directory = open_directory(JOB, files, "q1", DECISION, POSITIONS, now_ms=NOW)
+    next_text = directory.offsets(4)
+    directory.record_written(batch, text)
+    assert open_directory(JOB, files, "q1", DECISION, POSITIONS, now_ms=NOW).offsets(4) == next_text
+    files.write("d1/written.json", "damaged")
+    assert open_directory(JOB, files, "q1", DECISION, POSITIONS, now_ms=NOW).offsets(4) == next_text
+
+
 def test_lanes_that_were_added_begin_at_their_positions(files: Memory) -> None:
     added = {Lane("in", 1): 40, Lane("new", 0): 5}
     directory = open_directory(JOB, files, "q1", DECISION, {**POSITIONS, **added}, now_ms=NOW)

@@ -21,9 +21,10 @@ from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Guarantee, JobSpec, KafkaSink, Reason, StateSettings, from_json, to_json
 from ackwright_stream.jobspec_values import STATE
 from ackwright_stream.lanes import Lanes
-from ackwright_stream.positions import Lane, Position
+from ackwright_stream.positions import Lane, Position, Range
 from ackwright_stream.sinks.base import Membership, Rows, Sink
 from minimal_job import minimal_job
+from unit.stream.decided import DECISION
 
 SETTINGS = StateSettings(
     partitions=2, checkpoint="/state", output_mode="update", event_time=None, watermark_delay=None, batch_bytes=10_000
@@ -47,7 +48,10 @@ def test_a_stateful_job_goes_there_and_back() -> None:
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [
-        ({"guarantee": Guarantee.AT_LEAST_ONCE}, "a stateful pipeline cannot be at-least-once"),
+        (
+            {"guarantee": Guarantee.AT_LEAST_ONCE, "producer": {"acks": "0"}},
+            "a batch is decided when its output is acknowledged",
+        ),
         ({"stream_options": {"asyncProgressTrackingEnabled": "true"}}, "text of Spark's log"),
         ({"spark": {}}, "spark.speculation is None and must be 'false'"),
         ({"state": replace(SETTINGS, partitions=3)}, "spark.sql.shuffle.partitions is '2' and must be '3'"),
@@ -105,13 +109,15 @@ class Store:
         self.committed: list[tuple[Mapping[Lane, Position], list[pa.RecordBatch], str]] = []
         self.released = 0
         self.decisions = self
+        self.writer: Writer | None = None
 
     def open(self, lanes: Sequence[Lane], membership: Membership) -> Store:
         return self
 
     def commit(self, positions: Mapping[Lane, Position], rows: Rows, decision: str) -> int:
-        self.committed.append((positions, list(rows), decision))
-        return 3
+        batches = list(rows)
+        self.committed.append((positions, batches, decision))
+        return sum(batch.num_rows for batch in batches)
 
     def release(self) -> None:
         self.released += 1
@@ -133,6 +139,79 @@ def test_every_lane_is_in_the_transaction_of_a_batch() -> None:
     positions = {LANE: replace(BEHIND, offset=8, batch=4), OTHER: replace(BEHIND, batch=4)}
     assert store.committed == [(positions, ROWS, "decision")]
     assert lanes.batch == 4
+
+
+class Writer:
+    """Writes output outside of the commit of a decision, unless it fails."""
+
+    def __init__(self, store: Store, *, fails: bool) -> None:
+        self._store, self._fails = store, fails
+
+    def write(self, rows: Rows, *, acknowledged: bool) -> int:
+        if self._fails:
+            raise JobError(Reason.BATCH_FAILED, "not acknowledged")
+        self._store.committed.append(({}, list(rows), f"acknowledged={acknowledged}"))
+        return 3
+
+
+def decided(
+    guarantee: Guarantee, *, apart: bool = True, fails: bool = False
+) -> tuple[list[str], list[Range], JobError | None]:
+    """What reaches the store of a batch, in its order; the ranges that are abandoned; the error."""
+    store = Store({LANE: BEHIND, OTHER: BEHIND})
+    store.writer = Writer(store, fails=fails) if apart else None
+    subject = Stateful(replace(JOB, guarantee=guarantee), SETTINGS)
+    decision = replace(DECISION, batch=4, starts=STARTS, positions=TARGETS)
+    ranges, error = (Range(LANE, 5, 8),), None
+    recorded: Any = SimpleNamespace(record_written=lambda *_: None)
+    try:
+        assert subject._commit(lanes_at(store), decision, ROWS, ranges, recorded) == 3
+    except JobError as e:
+        error = e
+    lost = subject.abandon((), error, lanes_at(store)) if error else 0
+    assert lost in (0, 3)
+    steps = ["decision" if text.startswith("{") else text for _, _, text in store.committed]
+    with_rows = [
+        f"{step} with rows" if rows else step for step, (_, rows, _) in zip(steps, store.committed, strict=True)
+    ]
+    return with_rows, list(ranges) if lost else [], error
+
+
+@pytest.mark.parametrize(
+    ("guarantee", "steps"),
+    [
+        (Guarantee.EXACTLY_ONCE, ["decision with rows"]),
+        (Guarantee.AT_LEAST_ONCE, ["acknowledged=True with rows", "decision"]),
+        (Guarantee.AT_MOST_ONCE, ["decision", "acknowledged=False with rows"]),
+    ],
+)
+def test_the_guarantee_chooses_the_order_of_output_and_decision(guarantee: Guarantee, steps: list[str]) -> None:
+    assert decided(guarantee) == (steps, [], None)
+
+
+@pytest.mark.parametrize("guarantee", Guarantee)
+def test_a_store_that_takes_both_in_one_commit_does_so_under_each_guarantee(guarantee: Guarantee) -> None:
+    assert decided(guarantee, apart=False) == (["decision with rows"], [], None)
+
+
+def test_output_that_is_not_acknowledged_is_not_decided() -> None:
+    steps, lost, error = decided(Guarantee.AT_LEAST_ONCE, fails=True)
+    assert (steps, lost, error and error.reason) == ([], [], Reason.BATCH_FAILED)
+
+
+def test_output_that_is_not_written_behind_its_decision_is_counted_as_lost() -> None:
+    steps, lost, error = decided(Guarantee.AT_MOST_ONCE, fails=True)
+    assert (steps, lost, error and error.reason) == (["decision"], [Range(LANE, 5, 8)], Reason.BATCH_FAILED)
+
+
+def test_a_driver_that_was_replaced_writes_nothing_before_it_is_refused() -> None:
+    store = Store({LANE: BEHIND, OTHER: replace(BEHIND, driver=3)})
+    store.writer = Writer(store, fails=False)
+    subject = Stateful(replace(JOB, guarantee=Guarantee.AT_LEAST_ONCE), SETTINGS)
+    decision = replace(DECISION, batch=4, starts=STARTS, positions=TARGETS)
+    with pytest.raises(JobError) as e:
+        subject._commit(lanes_at(store), decision, ROWS, (), cast(Any, None))
+    assert (e.value.reason, store.committed, store.released) == (Reason.SUPERSEDED, [], 1)
 
 
 @pytest.mark.parametrize(

@@ -87,6 +87,8 @@ class BatchStore(Protocol):
 class FileDecisions:
     """The decisions of one pipeline, in its driver."""
 
+    writer = None  # a file has rows and decision
+
     def __init__(self, sink: BatchStore, batches: Batches) -> None:
         self._sink, self._batches = sink, batches
 

@@ -1,4 +1,6 @@
-"""The decisions of stateful pipelines: one record for each, in a compacted topic, in the transaction of the output.
+"""The decisions of stateful pipelines: one record for each, in a compacted topic, in the transaction of the positions.
+
+Under exactly-once the output is in that transaction as well.
 
 The driver makes that transaction, with the pipeline's own transactional.id. The steps and their order are those of
 transactions.py. All lanes are in it, also those that do not move: the group's coordinator refuses the offsets of a
@@ -31,6 +33,7 @@ class DecisionTopic:
 
     def __init__(self, sink: TopicSink, topic: str) -> None:
         self._sink, self._topic = sink, topic
+        self.writer = sink.plain_writer
 
     def last(self) -> str | None:
         last: list[bytes | None] = [None]
@@ -52,7 +55,6 @@ class DecidingTransaction:
 
     def __init__(self, sink: TopicSink, topic: str, lanes: Sequence[Lane], membership: Membership) -> None:
         self._sink, self._topic, self._membership = sink, topic, membership
-        self._started = time.monotonic()
         names = sink.spec.positions
         self._producer = sink.transactions.initialised(names.driver_transactional_id, lanes)
         try:
@@ -66,7 +68,7 @@ class DecidingTransaction:
         }
 
     def commit(self, positions: Mapping[Lane, Position], rows: Rows, decision: str) -> int:
-        sink = self._sink
+        sink, started = self._sink, time.monotonic()
         targets = [
             offsets.to_offset(sink.job, lane, position, offsets.recorded_in(self._committed[lane]))
             for lane, position in positions.items()
@@ -82,7 +84,7 @@ class DecidingTransaction:
             return sink.transactions.commit(self._producer, targets, self._membership, write, offsets_first=True)
         except JobError as e:
             limit = sink.job.transaction_timeout_ms / 1000
-            raise timed_out(e, time.monotonic() - self._started, limit) or e from e.__cause__
+            raise timed_out(e, time.monotonic() - started, limit) or e from e.__cause__
 
     def release(self) -> None:
         self._sink.transactions.release(self._producer)

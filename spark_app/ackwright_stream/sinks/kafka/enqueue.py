@@ -14,7 +14,8 @@ environment forces plain.
 Delivery reports: librdkafka counts a row as queued until its report is polled, so each call polls. native leaves
 `_private` NULL, for which confluent_kafka's callback returns at once; for the rows of plain it takes the GIL, once per
 row. Reports of failed rows are ignored: they fail the transaction (commit_transaction raises), and without a
-transaction, under at-most-once, a row may be lost.
+transaction, under at-most-once, a row may be lost. *reported* is plain with a report of each row, for those that have
+to be acknowledged outside of a transaction.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import ctypes
 import os
 import time
 from collections import Counter
+from collections.abc import Callable
 from typing import Any, NoReturn, Protocol
 
 import confluent_kafka
@@ -30,7 +32,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, Message
 
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Reason
@@ -61,10 +63,13 @@ _EMPTY = ctypes.create_string_buffer(1)  # NULL means null to librdkafka, so emp
 _POLL_SECONDS = 0.1
 
 
+OnFailure = Callable[[KafkaError], None]
+
+
 class Enqueue(Protocol):
     """Enqueues batches."""
 
-    name: str  # native or plain
+    name: str  # native, plain or reported
 
     def __call__(self, batch: pa.RecordBatch) -> int:
         """Enqueues every row, in order per partition; returns their number.
@@ -82,6 +87,7 @@ def enqueuer(
     *,
     timeout: float = 60.0,
     plain: bool = False,
+    on_failure: OnFailure | None = None,
 ) -> Enqueue:
     """Returns what enqueues batches with the columns key, value (bytes), topic (text), headers (list of key, value) and
     partition (int32).
@@ -89,7 +95,10 @@ def enqueuer(
     Each column is nullable, and may be absent, which means null; partition is absent or has no null. topic: for rows
     whose topic is null. Without partition the producer's partitioner decides. timeout: seconds that one call may spend
     on a full queue, and on the first check of a topic. Not to be used while another thread closes the producer.
+    on_failure: called for each row that the brokers have not accepted, while the producer is polled or flushed.
     """
+    if on_failure is not None:  # rows of native have no reports
+        return _Reported(producer, topic, timeout, on_failure)
     if not plain and os.environ.get("ACKWRIGHT_PLAIN_ENQUEUE") != "1" and _is_native(producer):
         return _Native(producer, topic, timeout)
     return _Plain(producer, topic, timeout)
@@ -103,6 +112,7 @@ class _Plain:
         self._topic = topic
         self._timeout = timeout
         self._usable: set[str] = set(getattr(producer, "writable", ()))
+        self._report: dict[str, Any] = {}  # of each row that is produced alone
 
     def __call__(self, batch: pa.RecordBatch) -> int:
         if self._producer is None:
@@ -153,7 +163,7 @@ class _Plain:
     def _one_by_one(self, batch: pa.RecordBatch, deadline: float) -> None:
         keys, values = _bytes(batch, "key").to_pylist(), _bytes(batch, "value").to_pylist()
         topics = _topics(batch, self._topic).to_pylist()
-        headers = batch.column("headers").to_pylist()
+        headers = batch.column("headers").to_pylist() if "headers" in batch.schema.names else [None] * len(keys)
         partitions = _partitions(batch)
         for i, (key, value, target) in enumerate(zip(keys, values, topics, strict=True)):
             pairs = [(h["key"], h["value"]) for h in headers[i] or ()]
@@ -165,7 +175,9 @@ class _Plain:
                 )
             while True:
                 try:
-                    self._producer.produce(target, value, key, int(partitions[i]), headers=pairs or None)
+                    self._producer.produce(
+                        target, value, key, int(partitions[i]), headers=pairs or None, **self._report
+                    )
                     break
                 except BufferError:
                     self._wait(deadline, target, len(keys) - i, len(keys))
@@ -183,6 +195,22 @@ class _Plain:
                 f"batch of {rows} could not be enqueued; check why the brokers do not acknowledge",
             )
         self._producer.poll(min(remaining, _POLL_SECONDS))
+
+
+class _Reported(_Plain):
+    name = "reported"
+
+    def __init__(self, producer: Any, topic: str | None, timeout: float, on_failure: OnFailure) -> None:
+        super().__init__(producer, topic, timeout)
+
+        def report(error: KafkaError | None, _: Message) -> None:
+            if error is not None:
+                on_failure(error)
+
+        self._report = {"on_delivery": report}
+
+    def _in_bulk(self, batch: pa.RecordBatch, routes: Routes, deadline: float) -> None:
+        self._one_by_one(batch, deadline)
 
 
 class _Native(_Plain):

@@ -25,16 +25,18 @@ from ackwright_stream.sinks.base import Membership, Owner, Records, Rows
 from ackwright_stream.sinks.kafka import checks, columns, lane_ids, lane_records, offsets, spark_kafka
 from ackwright_stream.sinks.kafka.decisions import DecisionTopic
 from ackwright_stream.sinks.kafka.driver_transactions import DriverTransactions
-from ackwright_stream.sinks.kafka.enqueue import Enqueue, enqueuer
+from ackwright_stream.sinks.kafka.enqueue import Enqueue, OnFailure, enqueuer
 from ackwright_stream.sinks.kafka.lag_mirror import LagMirror
 from ackwright_stream.sinks.kafka.markers import Markers, create, of_membership
 from ackwright_stream.sinks.kafka.membership import Member
+from ackwright_stream.sinks.kafka.plain_writer import PlainWriter
 from ackwright_stream.sinks.kafka.transactions import SlotTransactions, transactional_id
 from ackwright_stream.sinks.kafka.trial import SizeTrial, size_trial
 from ackwright_stream.sinks.letter_topic import LetterProducer, records_within_limit
 from ackwright_stream.spark_internals.execution import Execution, execution_of
 
 _THREADS = 16
+_TRANSACTION_TIMEOUT = "transaction.timeout.ms"  # only producers that commit rows have it
 
 
 class TopicSink:
@@ -55,7 +57,6 @@ class TopicSink:
         self.spec = job.sink_of(KafkaSink)
         letters = self.spec.dead_letters
         decisions = self.spec.positions.decisions_topic if job.state else None
-        self.decisions = DecisionTopic(self, decisions) if decisions else None
         rows_to = (self.spec.topic, letters.topic if letters else None)
         own_topics = (*(topic for topic in rows_to if topic), self.spec.positions.lanes_topic)
         own_topics = (*own_topics, decisions) if decisions else own_topics
@@ -72,7 +73,8 @@ class TopicSink:
         self._address: str | None = None  # as announced
         self._unrecorded: frozenset[Lane] = frozenset()
         self._driver_transactions: DriverTransactions | None = None
-        self._plain: tuple[dict[str, Any], Producer] | None = None
+        self.plain_writer = PlainWriter(self, self._timeout)
+        self.decisions = DecisionTopic(self, decisions) if decisions else None
         self._letters: LetterProducer | None = None
 
     def check(self, rows: DataFrame | None = None) -> None:
@@ -248,14 +250,7 @@ class TopicSink:
         self._as_driver.advance(positions, membership)
 
     def write(self, lanes: Sequence[Lane], rows: Rows, letters: Rows = ()) -> int:
-        producer = self.plain_producer()
-        try:
-            records = self.enqueue(producer, rows, letters)
-        except JobError:
-            self._plain = None  # librdkafka may count refused rows for good, and each later flush would wait for them
-            raise
-        producer.flush(self._timeout)
-        return records
+        return self.plain_writer.write(rows, letters)
 
     def write_dead_letters(self, letters: pa.RecordBatch) -> None:
         if self.spec.dead_letters is None:
@@ -296,24 +291,16 @@ class TopicSink:
             self.enqueue_to(producer, self.spec.dead_letters.topic, records)
         return count
 
-    def enqueue_to(self, producer: Producer, topic: str | None, rows: Rows) -> int:
-        """Passes all rows to the producer; returns their number. topic: of rows that name none."""
-        put: Enqueue = enqueuer(producer, topic, timeout=self._timeout)
+    def enqueue_to(self, producer: Producer, topic: str | None, rows: Rows, on_failure: OnFailure | None = None) -> int:
+        """Passes all rows to the producer; returns their number. topic: of rows that name none.
+
+        on_failure: as enqueuer() takes it.
+        """
+        put: Enqueue = enqueuer(producer, topic, timeout=self._timeout, on_failure=on_failure)
         try:
             return sum(put(batch) for batch in rows)
         finally:
             put.close()
-
-    def plain_producer(self) -> Producer:
-        """The producer of write(), kept while its settings are the same.
-
-        It holds nothing that could confuse a later batch. A new login makes a new producer: without acknowledgements,
-        one whose login has expired loses all rows and does not report it.
-        """
-        current = settings(self.spec.brokers(self.job.cluster), self.job.producer)
-        if self._plain is None or self._plain[0] != current:
-            self._plain = (current, Producer(dict(current)))
-        return self._plain[1]
 
     @property
     def _source(self) -> Cluster:
@@ -392,8 +379,9 @@ class SparkKafkaWriter:
 
 def for_driver(job: JobSpec, cluster: Cluster | None) -> TopicSink:
     """The sink as a driver uses it. cluster: None without access to brokers."""
-    # The driver of a stateful pipeline writes the rows itself.
-    return TopicSink(job, cluster, producer=job.producer if job.state else None)
+    # The driver of a stateful pipeline writes the rows itself: in its transactions, or by a producer without any.
+    in_transactions = job.state is not None and _TRANSACTION_TIMEOUT in job.producer
+    return TopicSink(job, cluster, producer=job.producer if in_transactions else None)
 
 
 def for_tasks(job: JobSpec, *, transactional: bool) -> TopicSink:

@@ -128,6 +128,8 @@ class OpenTransaction(Protocol):
 class DecisionTable:
     """The decisions of one pipeline, in its driver."""
 
+    writer = None  # a transaction of the database has rows and decision
+
     def __init__(
         self,
         group: str,

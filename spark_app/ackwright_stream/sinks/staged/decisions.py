@@ -101,6 +101,8 @@ class DecisionFiles:
 class TableDecisions:
     """The decisions of one pipeline, in its driver."""
 
+    writer = None  # a commit of the table has rows and decision
+
     def __init__(self, sink: DecidingStore, checkpoint: str) -> None:
         self._sink, self._files = sink, DecisionFiles(checkpoint)
 
