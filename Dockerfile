@@ -82,9 +82,8 @@ RUN --mount=type=cache,target=/root/.cache/pip \
     /opt/build/bin/pip wheel -q --no-build-isolation --require-hashes -r /src/spark.lock -w /wheels && \
     /opt/build/bin/pip --python /opt/ackwright/venv/bin/python install -q --no-deps --no-index /wheels/*.whl && \
     rm -r /wheels
-# Removed: examples, shells, Hive, YARN, Spark Connect, RocksDB (a state store: stateful queries are refused), native
-# code for other machines, tests. Python workers import pyspark from the environment, compiled, not from python/lib, an
-# archive of its sources.
+# Removed: examples, shells, Hive, YARN, Spark Connect, native code for other machines, tests. Python workers import
+# pyspark from the environment, compiled, not from python/lib, an archive of its sources.
 RUN set -eu; \
     site=$(/opt/ackwright/venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))'); \
     echo /opt/ackwright/lib >"$site/ackwright.pth"; \
@@ -93,7 +92,7 @@ RUN set -eu; \
     cd "$site/pyspark"; \
     rm -rf ../pyarrow/include examples data sbin python bin/*.cmd; \
     cd jars; \
-    rm -rf connect-repl spark-connect_* spark-repl_* scala-compiler-* jline-* spark-yarn_* rocksdbjni-* \
+    rm -rf connect-repl spark-connect_* spark-repl_* scala-compiler-* jline-* spark-yarn_* \
         spark-hive* hive-[!s]* hive-se* hive-sh* datanucleus-* derby* \
         netty-codec-native-quic-* *-osx-* *-windows-* *-riscv64.jar; \
     case $(uname -m) in x86_64) rm -f *-linux-aarch_64.jar ;; aarch64) rm -f *-linux-x86_64.jar ;; esac

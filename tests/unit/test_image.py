@@ -156,7 +156,7 @@ def test_the_removed_jars_of_pyspark_exist_and_are_not_needed() -> None:
     assert [pattern for pattern, names in removed.items() if not names] == []
     remaining = jars - set().union(*removed.values())
     needed = "spark-kubernetes_* kubernetes-client-* kubernetes-model-core-* kubernetes-httpclient-*"
-    needed += " spark-sql_* spark-core_* spark-mllib_*"
+    needed += " spark-sql_* spark-core_* spark-mllib_* rocksdbjni-*"
     needed += " scala-library-* scala-reflect-* hive-storage-api-* hadoop-client-* netty-all-* snappy-java-*"
     assert [pattern for pattern in needed.split() if not fnmatch.filter(remaining, pattern)] == []
 
