@@ -72,8 +72,10 @@ RUN set -eu; \
 FROM java AS spark-jars
 RUN apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends maven
 COPY jars/spark/pom.xml /src/
+COPY jars/s3/pom.xml /src/s3/
 RUN mvn -q -B -f /src/pom.xml dependency:copy-dependencies -DoutputDirectory=/opt/ackwright/jars -DincludeScope=runtime && \
-    chmod -R a+rX /opt/ackwright/jars
+    mvn -q -B -f /src/s3/pom.xml dependency:copy-dependencies -DoutputDirectory=/opt/ackwright/s3 -DincludeScope=runtime && \
+    chmod -R a+rX /opt/ackwright/jars /opt/ackwright/s3
 
 FROM build AS spark-requirements
 COPY requirements/spark.lock /src/
@@ -103,6 +105,8 @@ RUN set -eu; \
 FROM java AS spark-runtime
 COPY --from=spark-requirements /opt/ackwright /opt/ackwright
 COPY --from=spark-jars /opt/ackwright/jars /opt/ackwright/jars
+# Only drivers with state in a bucket have these in their class path.
+COPY --from=spark-jars /opt/ackwright/s3 /opt/ackwright/s3
 RUN ln -s /opt/ackwright/jars/*.jar /opt/ackwright/spark/jars/ && \
     printf ':%s' /opt/ackwright/spark/jars/*.jar | cut -c2- >/opt/ackwright/classpath
 ENV SPARK_HOME=/opt/ackwright/spark PYSPARK_PYTHON=/opt/ackwright/venv/bin/python
