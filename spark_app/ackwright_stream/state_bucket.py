@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
 
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Reason, StateSettings
@@ -88,7 +87,7 @@ def login_settings(state: StateSettings) -> Mapping[str, str]:
 
 
 @contextmanager
-def _unreachable(what: str) -> Iterator[Any]:
+def _unreachable(what: str) -> Iterator[None]:
     """Raises JobError(STATE_UNREACHABLE) in place of the errors of clients. what: what is being done."""
     try:
         yield

@@ -22,6 +22,7 @@ BATCH_BYTES = 64 * 1024 * 1024  # of the output of a batch, which the driver has
 _FILE_MANAGER = "org.apache.spark.internal.io.cloud.AbortableStreamBasedCheckpointFileManager"
 _OF_LOGIN = "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider"
 _OF_POD = "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider"
+_REGION = "us-east-1"  # as the job's own client takes it
 # A batch that fails is evaluated again, from the last decision: nothing is gained by waiting for long.
 _S3A_TIMES = (
     ("attempts.maximum", "3", "of one request"),
@@ -87,8 +88,9 @@ def _s3a_settings(state: StateSettings, bucket: str, secret: str | None) -> Iter
     if state.endpoint:
         yield of_bucket("endpoint", state.endpoint, "spec.checkpoint.s3.endpoint")
         yield of_bucket("path.style.access", "true", "servers other than AWS have no host for each bucket")
-    if state.region:
-        yield of_bucket("endpoint.region", state.region, "spec.checkpoint.s3.region")
+    if state.region or state.endpoint:
+        why = "spec.checkpoint.s3.region" if state.region else "of a server that names none"
+        yield of_bucket("endpoint.region", state.region or _REGION, why)
     provider, why = (_OF_LOGIN, "of the Secret, which the driver reads") if secret else (_OF_POD, "that of the pod")
     yield of_bucket("aws.credentials.provider", provider, f"the identity: {why}")
     for name, value, why in _S3A_TIMES:

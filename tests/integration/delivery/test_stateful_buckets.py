@@ -176,6 +176,19 @@ def test_a_login_that_may_not_write_is_named(pipeline: BucketPipeline, tmp_path:
         login(tmp_path / "login")
 
 
+def test_a_login_that_is_refused_ends_the_job_before_it_takes_the_pipeline(
+    pipeline: BucketPipeline, tmp_path: Path
+) -> None:
+    login(tmp_path / "login", secret="wrong-horse")
+    with pipeline.life() as job:
+        assert job.job.wait(WAIT) == ExitCode.UNAVAILABLE
+        failure = job.job.failure()
+        assert "owns" not in job.job.log.read_text()
+    assert failure is not None
+    assert failure.reason is Reason.STATE_UNREACHABLE
+    assert "SignatureDoesNotMatch" in failure.message
+
+
 @pytest.mark.parametrize(
     ("bucket", "login_of", "message"),
     [

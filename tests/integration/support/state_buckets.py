@@ -30,7 +30,7 @@ def in_bucket(job: JobSpec, server: S3Server, prefix: str, credentials: str) -> 
     """The same job with its state below a prefix of the server's bucket."""
     assert job.state is not None
     uri = f"s3a://{BUCKET}/{prefix}"
-    state = replace(job.state, checkpoint=uri, endpoint=server.endpoint, region="us-east-1", credentials=credentials)
+    state = replace(job.state, checkpoint=uri, endpoint=server.endpoint, credentials=credentials)
     return replace(job, state=state, spark={**job.spark, **values(spark_settings(state, "keys"))})
 
 

@@ -166,6 +166,11 @@ def test_state_in_a_bucket_has_its_settings_in_the_plan() -> None:
     assert "bucket" in (state.caveat or "")
 
 
+def test_a_server_without_a_region_has_the_one_of_the_jobs_own_client() -> None:
+    spark = values(plan(pipeline(checkpoint={**S3A, "s3": {"endpoint": "http://minio:9000"}})).spark)
+    assert spark["spark.hadoop.fs.s3a.bucket.lake.endpoint.region"] == "us-east-1"
+
+
 def test_s3_belongs_to_a_bucket() -> None:
     with pytest.raises(InvalidSpec, match=r"spec\.checkpoint\.s3 .*s3 belongs to a uri that begins with s3a://"):
         pipeline(checkpoint={"volume": {"size": "1Gi"}, "s3": S3A["s3"]})
