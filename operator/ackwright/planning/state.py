@@ -110,7 +110,7 @@ def promised(promise: Promise) -> Promise:
 def link(state: StateSettings, secret: str | None) -> Link:
     """The state as a link of the chain, behind the transform. secret: as of state_secret()."""
     if state.bucket:
-        caveat = "in a bucket: if its objects are deleted, the pipeline halts, and only a copy of them continues it"
+        caveat = "if the objects are deleted, the pipeline halts, and only a copy of them continues it"
         return Link("state", state.checkpoint, printed(state, secret), caveat, 1)
     caveat = "on one volume: if it is lost, the pipeline halts, and only a copy of the directory continues it"
     return Link("state", "directory of the checkpoint", printed(state, secret), caveat, 2)

@@ -163,7 +163,7 @@ def test_state_in_a_bucket_has_its_settings_in_the_plan() -> None:
     assert printed["state.s3.credentialsSecret"] == "keys"
     [state] = [link for link in chain(compiled).links if link.name == "state"]
     assert state.subject == "s3a://lake/state/p"
-    assert "bucket" in (state.caveat or "")
+    assert "objects" in (state.caveat or "")
 
 
 def test_a_server_without_a_region_has_the_one_of_the_jobs_own_client() -> None:
