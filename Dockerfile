@@ -73,8 +73,10 @@ RUN set -eu; \
 FROM java AS spark-jars
 RUN apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends maven
 COPY jars/spark/pom.xml /src/
+COPY jars/s3/pom.xml /src/s3/
 RUN mvn -q -B -f /src/pom.xml dependency:copy-dependencies -DoutputDirectory=/opt/ackwright/jars -DincludeScope=runtime && \
-    chmod -R a+rX /opt/ackwright/jars
+    mvn -q -B -f /src/s3/pom.xml dependency:copy-dependencies -DoutputDirectory=/opt/ackwright/s3 -DincludeScope=runtime && \
+    chmod -R a+rX /opt/ackwright/jars /opt/ackwright/s3
 
 FROM build AS spark-requirements
 COPY requirements/spark.lock /src/
@@ -83,9 +85,8 @@ RUN --mount=type=cache,target=/root/.cache/pip \
     /opt/build/bin/pip wheel -q --no-build-isolation --require-hashes -r /src/spark.lock -w /wheels && \
     /opt/build/bin/pip --python /opt/ackwright/venv/bin/python install -q --no-deps --no-index /wheels/*.whl && \
     rm -r /wheels
-# Removed: examples, shells, Hive, YARN, Spark Connect, RocksDB (a state store: stateful queries are refused), native
-# code for other machines, tests. Python workers import pyspark from the environment, compiled, not from python/lib, an
-# archive of its sources.
+# Removed: examples, shells, Hive, YARN, Spark Connect, native code for other machines, tests. Python workers import
+# pyspark from the environment, compiled, not from python/lib, an archive of its sources.
 RUN set -eu; \
     site=$(/opt/ackwright/venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))'); \
     echo /opt/ackwright/lib >"$site/ackwright.pth"; \
@@ -94,7 +95,7 @@ RUN set -eu; \
     cd "$site/pyspark"; \
     rm -rf ../pyarrow/include examples data sbin python bin/*.cmd; \
     cd jars; \
-    rm -rf connect-repl spark-connect_* spark-repl_* scala-compiler-* jline-* spark-yarn_* rocksdbjni-* \
+    rm -rf connect-repl spark-connect_* spark-repl_* scala-compiler-* jline-* spark-yarn_* \
         spark-hive* hive-[!s]* hive-se* hive-sh* datanucleus-* derby* \
         netty-codec-native-quic-* *-osx-* *-windows-* *-riscv64.jar; \
     case $(uname -m) in x86_64) rm -f *-linux-aarch_64.jar ;; aarch64) rm -f *-linux-x86_64.jar ;; esac
@@ -105,6 +106,8 @@ RUN set -eu; \
 FROM java AS spark-runtime
 COPY --from=spark-requirements /opt/ackwright /opt/ackwright
 COPY --from=spark-jars /opt/ackwright/jars /opt/ackwright/jars
+# Only drivers with state in a bucket have these in their class path.
+COPY --from=spark-jars /opt/ackwright/s3 /opt/ackwright/s3
 RUN ln -s /opt/ackwright/jars/*.jar /opt/ackwright/spark/jars/ && \
     printf ':%s' /opt/ackwright/spark/jars/*.jar | cut -c2- >/opt/ackwright/classpath
 ENV SPARK_HOME=/opt/ackwright/spark PYSPARK_PYTHON=/opt/ackwright/venv/bin/python

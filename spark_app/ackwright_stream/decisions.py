@@ -105,7 +105,7 @@ def last_decision(text: str | None, committed: Mapping[Lane, Position | None]) -
         raise JobError(
             Reason.INVALID_TRANSFORM,
             f"the state has records of {', '.join(sorted(removed))}, which source.topics does not name any more; undo "
-            "the change, or create a pipeline with another source.groupId and another volume",
+            "the change, or create a pipeline with another source.groupId and another checkpoint",
         )
     for lane, offset in last.positions.items():
         position = committed.get(lane)

@@ -17,7 +17,7 @@ from dataclasses import replace
 
 from pyspark.sql import DataFrame, SparkSession
 
-from ackwright_stream import delivery, ownership, schemas, source, topic_limits, transform
+from ackwright_stream import delivery, ownership, schemas, source, state_bucket, topic_limits, transform
 from ackwright_stream.backoff import Backoff
 from ackwright_stream.cluster import Cluster
 from ackwright_stream.delivery.batch_size import BatchSize
@@ -299,20 +299,25 @@ def check(job: JobSpec) -> Cluster:
         raise JobError(Reason.INVALID_SPEC, f"sink.{job.sink.kind} takes no stateful pipeline; choose another sink")
     cluster.check(sink.topics)
     sink.check()
+    state_bucket.check(job.state)
     return cluster
 
 
 def check_transform(job: JobSpec) -> None:
-    """Raises JobError if the pipeline's schemas or its transform are wrong. Contacts no broker."""
+    """Raises JobError if schemas or transform are wrong, or if the bucket of the state does not answer.
+
+    Contacts no broker.
+    """
     spark = start_spark(job)
     try:
         _output(spark, schemas.resolved(spark, job, register=False))
+        state_bucket.check(job.state)
     finally:
         spark.stop()
 
 
 def check_sink(job: JobSpec) -> None:
-    """Raises JobError if the schema or the transform is wrong, or if the sink does not take the output.
+    """Raises JobError as check_transform(), or if the sink does not take the output.
 
     Contacts no broker, so it is for a sink that is not in Kafka.
     """
@@ -320,6 +325,7 @@ def check_sink(job: JobSpec) -> None:
     try:
         job = schemas.resolved(spark, job, register=False)
         registry.for_driver(job, None).check(_output(spark, job))
+        state_bucket.check(job.state)
     finally:
         spark.stop()
 

@@ -9,7 +9,9 @@ import re
 
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Reason
+from ackwright_stream.reasons import REASONS
 from ackwright_stream.spark_internals.error_context import failed_sql
+from ackwright_stream.storage_errors import shortened
 
 # Spark's text can quote records, so the name of an exception counts only where Spark prints an exception, and the first
 # one wins. An exception in Python, the job's or the user's transform's: it follows the indented lines of a Python
@@ -56,6 +58,10 @@ _KAFKA = tuple(
         (r"org\.apache\.kafka\.common\.errors\.TimeoutException", Reason.BROKERS_UNREACHABLE, ""),
         (r"No resolvable bootstrap urls", Reason.BROKERS_UNREACHABLE, ""),
     )
+)
+# Of Hadoop's file system s3a, on which only state is; the errors that it translates name the SDK's own behind it.
+_S3A = re.compile(
+    r"(?:^|: )(?P<text>(?:java|org\.apache\.hadoop)\.[\w.$]+: [^\n]*?software\.amazon\.awssdk\.[^\n]*)", re.MULTILINE
 )
 _PACKAGE = "org.apache.kafka.common.errors."
 # Of a failed call into Spark, py4j prints first that it failed. The cause is that of the last attempt of a task, or the
@@ -108,6 +114,10 @@ def cause(failure: BaseException) -> JobError:
         )
     if raised:
         return JobError(Reason.BATCH_FAILED, f"a Python worker failed: {raised[-1]}"[:500])
+    if match := _S3A.search(text):  # Spark's own condition around it says only that a state file was not written
+        return JobError(
+            Reason.STATE_UNREACHABLE, shortened(match["text"].strip()), REASONS[Reason.STATE_UNREACHABLE].remedy
+        )
     condition = next((m for m in _CONDITION.finditer(text) if m["name"] not in _WRAPPERS), None)
     if condition:
         message = condition["message"]

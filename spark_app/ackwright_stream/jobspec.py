@@ -38,6 +38,7 @@ from ackwright_stream.jobspec_values import (
     Format,
     Guarantee,
     Required,
+    bucket_of,
     checked,
 )
 from ackwright_stream.reasons import ExitCode, Reason
@@ -69,6 +70,7 @@ __all__ = [
     "StandbyTimes",
     "StateSettings",
     "Transform",
+    "bucket_of",
     "from_json",
     "register_sink",
     "to_json",
@@ -125,11 +127,21 @@ class StateSettings:
     """How a stateful pipeline keeps its state."""
 
     partitions: int  # of the state, for as long as it is kept
-    checkpoint: str  # directory of the state, on storage that every executor can write and that outlives the driver
+    # Directory of the state, or s3a://<bucket>/<prefix>: on storage that every executor can write and that outlives the
+    # driver.
+    checkpoint: str
     output_mode: str  # append | update, as Spark's
     event_time: str | None  # column of the view `source`; None: the query has no watermark, or sets it itself
     watermark_delay: str | None  # how late a record may come, as Spark reads an interval; None without event_time
     batch_bytes: int  # of the output of a batch, which the driver has in memory until it has committed it
+    endpoint: str | None = None  # of S3; None: AWS
+    region: str | None = None  # of S3
+    credentials: str | None = None  # of S3, as in DeltaSink
+
+    @property
+    def bucket(self) -> str | None:
+        """The bucket of S3 that has the state; None: it is in a directory."""
+        return bucket_of(self.checkpoint)
 
 
 @dataclass(frozen=True)

@@ -72,6 +72,14 @@ class Cluster:
     every_client: Mapping[str, str] = field(default_factory=dict)  # further settings of the job's librdkafka clients
 
 
+_S3A = "s3a://"
+
+
+def bucket_of(location: str) -> str | None:
+    """The bucket of s3a://<bucket>/<prefix>; None for another location."""
+    return location.removeprefix(_S3A).partition("/")[0] if location.startswith(_S3A) else None
+
+
 SAME_RELEASE = "the operator and the job image must be of the same release"
 
 

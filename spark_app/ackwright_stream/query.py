@@ -15,7 +15,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from ackwright_stream import checkpoint, delivery, ownership, source, transform
+from ackwright_stream import checkpoint, delivery, ownership, source, state_bucket, transform
 from ackwright_stream.cluster import Cluster
 from ackwright_stream.decisions import Decision, fingerprint
 from ackwright_stream.delivery import dead_letters
@@ -39,6 +39,7 @@ from ackwright_stream.spark_internals.execution import (
     reads_out_of_range,
     running_execution,
 )
+from ackwright_stream.spark_internals.session import set_hadoop
 from ackwright_stream.spark_internals.state import CheckpointFiles
 from ackwright_stream.state_log import StateChain, open_directory
 
@@ -174,9 +175,13 @@ class Query:
             with checkpoint.throwaway(checkpoint.parent(self._job.checkpoint)) as place:
                 yield place
             return
-        files, last = CheckpointFiles(self._spark, state.checkpoint), self._owned.decision
-        identifier = fingerprint(self._job, state)
-        directory = open_directory(self._job, files, identifier, last, self._positions, now_ms=int(time.time() * 1000))
+        last, identifier = self._owned.decision, fingerprint(self._job, state)
+        set_hadoop(self._spark, state_bucket.login_settings(state))
+        try:
+            files, now_ms = CheckpointFiles(self._spark, state.checkpoint), int(time.time() * 1000)
+            directory = open_directory(self._job, files, identifier, last, self._positions, now_ms=now_ms)
+        except Exception as e:
+            raise cause(e) from e
         if last and directory.name == last.directory:
             self._chain = StateChain(directory, identifier, last, last.accepted_loss, self._positions)
         else:  # the state begins empty: the first one, or in place of a state whose loss was accepted

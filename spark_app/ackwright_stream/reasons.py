@@ -40,6 +40,7 @@ class Reason(StrEnum):
     TRANSACTION_TIMED_OUT = "TransactionTimedOut"
     POSITIONS_MOVED = "PositionsMoved"
     STATE_LOST = "StateLost"
+    STATE_UNREACHABLE = "StateUnreachable"
     TOPIC_REPLACED = "TopicReplaced"
     CLUSTER_REPLACED = "ClusterReplaced"
     TOPIC_MISSING = "TopicMissing"
@@ -138,12 +139,18 @@ REASONS: Mapping[Reason, Consequences] = {
     ),
     Reason.STATE_LOST: Consequences(
         ExitCode.HALTED,
-        "restore the volume of the state from a complete copy; without one, accept with ackwright accept-state-loss "
+        "restore the directory of the state from a complete copy; without one, accept with ackwright accept-state-loss "
         "NAME that the state starts empty",
         permanent=True,
         driver_decides=True,
         excuses_batch=True,
         breaks_guarantee=True,
+    ),
+    Reason.STATE_UNREACHABLE: Consequences(
+        ExitCode.UNAVAILABLE,
+        "check checkpoint.uri, the Secret and the permissions of its s3, the network and the server; the pipeline "
+        "resumes by itself",
+        excuses_batch=True,
     ),
     Reason.TOPIC_REPLACED: Consequences(
         ExitCode.HALTED,

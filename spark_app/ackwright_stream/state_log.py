@@ -87,7 +87,7 @@ def open_directory(
             Reason.INVALID_TRANSFORM,
             f"the state behind batch {last.batch} is of another query: the transform, the source's format or schema, "
             "or the settings of the state have changed; undo the change, or create a pipeline with another "
-            "source.groupId and another volume",
+            "source.groupId and another checkpoint",
         )
     loss = loss_of(last.to_json(), last.positions)
     problem = _missing_state(files, last)
@@ -147,7 +147,7 @@ def _require_own(job: JobSpec, files: Files) -> None:
     elif json.loads(recorded) != owner:
         raise JobError(
             Reason.INVALID_SPEC,
-            f"the directory of the state is of another pipeline, {recorded}; give each pipeline a separate volume",
+            f"the directory of the state is of another pipeline, {recorded}; give each pipeline a separate checkpoint",
         )
 
 
@@ -163,7 +163,7 @@ def _missing_state(files: Files, last: Decision) -> str | None:
             missing = [store for store in stores if not any(f"{last.batch + 1}_{store}." in name for name in names)]
             if missing:
                 return (
-                    f"{directory} on the volume of the state has no file of the state {missing[0]}, behind which batch "
+                    f"{directory} below the checkpoint has no file of the state {missing[0]}, behind which batch "
                     f"{last.batch + 1} has to begin"
                 )
     return None

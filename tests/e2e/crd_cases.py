@@ -339,10 +339,31 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
         "must have exactly one of volume, uri",
     ),
     "remote checkpoint": (
-        {"spec.checkpoint": {"uri": "s3a://x"}},
+        {"spec.checkpoint": {"uri": "gs://x/y"}},
         "spec.checkpoint.uri",
-        "checkpoints in remote storage are not built yet; write file:///path, or remove it: "
-        "a stateless pipeline commits its offsets to Kafka",
+        "is built for directories, and for buckets of s3a://; write s3a://bucket/prefix for the state of a stateful "
+        "pipeline, or file:///path",
+    ),
+    "a bucket of a stateless pipeline": (
+        {"spec.checkpoint": {"uri": "s3a://lake/x"}},
+        "spec.checkpoint.uri",
+        "is for the state of stateful pipelines; write file:///path, or remove it: a stateless pipeline commits its "
+        "offsets to Kafka",
+    ),
+    "a bucket without a prefix": (
+        {**_UPDATES, "spec.checkpoint": {"uri": "s3a://lake"}},
+        "spec.checkpoint.uri",
+        "must be s3a://bucket/prefix, of letters, digits and . _ = + -",
+    ),
+    "s3 without a bucket": (
+        {"spec.checkpoint": {"uri": "/x", "s3": {"region": "eu-central-1"}}},
+        "spec.checkpoint.s3",
+        "s3 belongs to a uri that begins with s3a://; write uri: s3a://bucket/prefix, or remove s3",
+    ),
+    "a standby with state": (
+        {**_UPDATES, "spec.checkpoint": {"uri": "s3a://lake/x"}, "spec.standby": True},
+        "spec.standby",
+        "is not built for stateful pipelines; remove standby",
     ),
     "fewer executors at most than at least": (
         {"spec.spark": {"executor": {"instances": 3, "autoscaling": {"maxInstances": 2}}}},

@@ -130,6 +130,30 @@ def test_the_jars_of_spark_and_pyspark_have_the_same_version(module: str) -> Non
     assert pyspark[1] == jar[1]
 
 
+def test_the_jars_of_s3a_fit_pyspark() -> None:
+    """Classes of Hadoop and Spark have the versions of those that they call; nothing of pyspark is there twice."""
+    spec = importlib.util.find_spec("pyspark")
+    assert spec
+    assert spec.submodule_search_locations
+    of_pyspark = {p.name for p in Path(spec.submodule_search_locations[0], "jars").iterdir()}
+    pom = (ROOT / "jars/s3/pom.xml").read_text()
+    versions = dict(re.findall(r"<artifactId>([\w.-]+)</artifactId>\s*<version>([\d.]+)</version>", pom))
+    assert f"hadoop-client-api-{versions['hadoop-aws']}.jar" in of_pyspark
+    assert f"spark-sql_2.13-{versions['spark-hadoop-cloud_2.13']}.jar" in of_pyspark
+    for group in ("io.netty", "org.apache.httpcomponents", "commons-codec", "org.slf4j"):
+        assert pom.count(f"<groupId>{group}</groupId>") == pom.count("<groupId>software.amazon.awssdk</groupId>") > 0
+
+
+def test_drivers_with_state_in_a_bucket_have_the_jars_of_s3a_where_the_image_has_them() -> None:
+    from ackwright.render import workload
+
+    [copied] = [line.split()[-1] for line in STAGES["spark-runtime"] if line.startswith("COPY") and "s3" in line]
+    assert f"{copied}/*" == workload._S3A_CLASSES
+    assert not [line for line in STAGES["spark-runtime"] if line.startswith("RUN") and "s3" in line], (
+        "no other has them"
+    )
+
+
 def test_every_copied_file_exists_and_is_not_ignored() -> None:
     sources = {
         word
@@ -156,7 +180,7 @@ def test_the_removed_jars_of_pyspark_exist_and_are_not_needed() -> None:
     assert [pattern for pattern, names in removed.items() if not names] == []
     remaining = jars - set().union(*removed.values())
     needed = "spark-kubernetes_* kubernetes-client-* kubernetes-model-core-* kubernetes-httpclient-*"
-    needed += " spark-sql_* spark-core_* spark-mllib_*"
+    needed += " spark-sql_* spark-core_* spark-mllib_* rocksdbjni-*"
     needed += " scala-library-* scala-reflect-* hive-storage-api-* hadoop-client-* netty-all-* snappy-java-*"
     assert [pattern for pattern in needed.split() if not fnmatch.filter(remaining, pattern)] == []
 

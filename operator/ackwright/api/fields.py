@@ -89,21 +89,22 @@ class Model(BaseModel):
         return reference
 
 
-def exactly_one_of(model: type[BaseModel]) -> Check[Any]:
-    """Of all fields of a model exactly one is set."""
-    names = [name for name, _ in fields(model)]
+def exactly_one_of(model: type[BaseModel], *besides: str) -> Check[Any]:
+    """Of all fields of a model exactly one is set, not counting those with the names `besides`."""
+    names = [name for name, _ in fields(model) if name not in besides]
     present = ", ".join(f"has(self.{name})" for name in names)
     return Check(
-        lambda value: len(_names_set(value)) == 1,
+        lambda value: len(_names_set(value, besides)) == 1,
         f"must have exactly one of {', '.join(names)}",
         "remove all but one, or add one of them",
         cel=f"[{present}].filter(present, present).size() == 1",
-        detail=lambda value: f", and has {' and '.join(_names_set(value)) or 'none'}",
+        detail=lambda value: f", and has {' and '.join(_names_set(value, besides)) or 'none'}",
     )
 
 
-def _names_set(value: BaseModel) -> list[str]:
-    return [f.alias or name for name, f in type(value).model_fields.items() if getattr(value, name) is not None]
+def _names_set(value: BaseModel, besides: Sequence[str]) -> list[str]:
+    names = ((f.alias or name, getattr(value, name)) for name, f in type(value).model_fields.items())
+    return [name for name, of_field in names if of_field is not None and name not in besides]
 
 
 def fields(model: type[BaseModel]) -> Iterator[tuple[str, FieldInfo]]:

@@ -24,8 +24,9 @@ from ackwright.api.quantities import (
     Switch,
     size_kib,
 )
+from ackwright.api.secret_fields import S3
 from ackwright.api.spark_conf import ALLOWED
-from ackwright.api.storage_fields import EventLogDirectory
+from ackwright.api.storage_fields import S3A_SCHEME, EventLogDirectory
 
 _CPU_REQUEST = About("The CPU that Kubernetes reserves: 500m, 1. Default: `cores`.")
 
@@ -149,11 +150,29 @@ class Checkpoint(Model):
     """spec.checkpoint."""
 
     volume: Annotated[Volume | None, About("A volume for the driver.")] = None
-    uri: Annotated[Line | None, About("A directory in the driver's pod: file:///path.")] = None
+    uri: Annotated[
+        Line | None,
+        About(
+            "The state of a stateful pipeline in a bucket: s3a://bucket/prefix, for this pipeline alone. Of a "
+            "stateless pipeline a directory in the driver's pod: file:///path.",
+            ChangeClass.RESTART,
+            "the state has to be copied to the new place before; without it the driver halts",
+        ),
+    ] = None
+    s3: Annotated[S3 | None, About("How to reach the bucket of an s3a:// uri.")] = None
 
     @classmethod
     def checks(cls) -> tuple[Check[Any], ...]:
-        return (exactly_one_of(cls),)
+        return (exactly_one_of(cls, "s3"), _S3_OF_BUCKET)
+
+
+_S3_OF_BUCKET = Check[Checkpoint](
+    lambda checkpoint: checkpoint.s3 is None or (checkpoint.uri or "").startswith(S3A_SCHEME),
+    f"s3 belongs to a uri that begins with {S3A_SCHEME}",
+    f"write uri: {S3A_SCHEME}bucket/prefix, or remove s3",
+    cel=f"!has(self.s3) || (has(self.uri) && self.uri.startsWith('{S3A_SCHEME}'))",
+    field="s3",
+)
 
 
 class Driver(Model):

@@ -332,8 +332,8 @@ class Spec(Model):
     checkpoint: Annotated[
         Checkpoint | None,
         About(
-            "Where Spark keeps its checkpoint. A stateful pipeline needs a volume for its state. A stateless one needs "
-            "none: its committed offsets are in Kafka.",
+            "Where Spark keeps its checkpoint. A stateful pipeline needs a volume or bucket for its state. A stateless "
+            "one needs none: its committed offsets are in Kafka.",
             _RESTART,
             "offsets are committed to Kafka; a stateless pipeline's checkpoint holds nothing that is needed",
         ),

@@ -9,6 +9,7 @@ from ackwright.api.quantities import Pattern
 from ackwright.api.secret_fields import S3
 
 S3_SCHEME = "s3://"
+S3A_SCHEME = "s3a://"  # of Hadoop's file system, by which Spark itself reads and writes
 
 LOCATION = "^((file://)?(/[A-Za-z0-9._=+-]+)+|s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9._=+-]+)*)$"
 StoragePath = Annotated[
@@ -29,10 +30,12 @@ def s3_settings(s3: S3 | None) -> tuple[tuple[str, str], ...]:
 
 
 _PART = "[A-Za-z0-9_][A-Za-z0-9._=+-]*"
+_S3A_BUCKET = f"{S3A_SCHEME}[a-z0-9][a-z0-9.-]{{1,61}}[a-z0-9]"
+S3A_PREFIX = f"^{_S3A_BUCKET}(/{_PART})+$"  # a bucket with a prefix
 EventLogDirectory = Annotated[
     str,
     Pattern(
-        f"^(file://(/{_PART})+|s3a://[a-z0-9][a-z0-9.-]{{1,61}}[a-z0-9](/{_PART})*)$",
+        f"^(file://(/{_PART})+|{_S3A_BUCKET}(/{_PART})*)$",
         "must be file:///directory or s3a://bucket/prefix, of letters, digits and . _ = + -",
         "write for instance s3a://logs/spark, or file:///mnt/events for a volume that is mounted there",
         longest=1024,

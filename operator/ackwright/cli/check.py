@@ -69,8 +69,8 @@ def check(
         results = _of_clusters(plan, str(secrets.resolve()) if secrets else None)
     else:
         results = _of_cluster(cluster(kafka_connection(None, bootstrap_servers), None), None)
-    if plan and (plan.needs_registry or not plan.sink.in_kafka):
-        with waiting("Checking the transform, the schemas and the sink with Spark"):
+    if plan and (plan.needs_registry or not plan.sink.in_kafka or (plan.state and plan.state.bucket)):
+        with waiting("Checking the transform, the schemas, the sink and the state with Spark"):
             results = (*results, sink_check(plan, secrets))
     if output == "table":
         _print(results, console())

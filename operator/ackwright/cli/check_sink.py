@@ -1,5 +1,5 @@
-"""Whether a sink outside Kafka takes the pipeline's output, and whether the schema registry has what its formats need,
-for `ackwright check`: the job's own check, in a process with Spark."""
+"""Whether a sink outside Kafka takes the pipeline's output, whether the schema registry has what its formats need, and
+whether the bucket of the state answers, for `ackwright check`: the job's own check, in a process with Spark."""
 
 from __future__ import annotations
 
@@ -18,13 +18,17 @@ TIMEOUT_S = 180.0  # Spark's start on a busy machine, and the limits of two conn
 
 
 def sink_check(plan: DeliveryPlan, secrets: Path | None) -> Check:
-    """Starts the job only to check schemas, transform and a sink outside Kafka, and waits for it. Changes nothing.
+    """Starts the job only to check schemas, transform, a sink outside Kafka and the bucket of state, and waits for it.
+
+    Changes nothing.
 
     A warning if it cannot be started here: without Spark, or without the Secrets.
     """
     name, target, good = plan.sink.link.name, plan.sink.link.subject, "takes the columns of the transform"
     if plan.sink.in_kafka and plan.schema_registry:
         name, target, good = "schemas", plan.schema_registry.url, "has the schemas, and takes that of the output"
+    elif plan.sink.in_kafka and plan.state:
+        name, target, good = "state", plan.state.checkpoint, "answers, and its objects may be listed"
     with working_directory(None, keep=False) as place, Watch() as watch:
         try:
             job = jobspec(

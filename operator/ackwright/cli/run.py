@@ -31,7 +31,7 @@ from ackwright.cli.waiting import waiting
 from ackwright.clients.kafka import Kafka as KafkaClient
 from ackwright.console.activity import Activity
 from ackwright.errors import AckwrightError, reported
-from ackwright.local import spark_start
+from ackwright.local import jars, spark_start
 from ackwright.local.kafka import EmbeddedKafka
 from ackwright.local.pair import Pair
 from ackwright.local.supervise import CHECK_TRANSFORM, Job, spark_settings
@@ -136,7 +136,7 @@ def run(
     if standby:
         pipeline = pipeline.model_copy(update={"spec": pipeline.spec.model_copy(update={"standby": True})})
     plan = make_plan(pipeline)
-    if plan.state and directory is None and not embedded:
+    if plan.state and not plan.state.bucket and directory is None and not embedded:
         raise click.UsageError(
             "the pipeline keeps its state in a directory, and without it cannot be continued; give --dir DIRECTORY"
         )
@@ -163,6 +163,9 @@ def run(
         if not spark_start.is_prepared():
             with waited("Preparing Spark, once for this machine"):
                 spark_start.java_options()
+        if plan.state and plan.state.bucket and not jars.is_cached("s3"):
+            with waited("Downloading the classes of S3A, once for this machine"):
+                jars.directory("s3")
         if embedded:
             with waited("Starting three brokers"):
                 brokers = stack.enter_context(EmbeddedKafka(place / "kafka"))
@@ -176,7 +179,7 @@ def run(
             secrets=str(secrets.resolve()) if secrets else None,
             identity=re.sub(r"[^\w.-]", "-", f"local-{platform.node()}"),
             progress_port=progress_port,
-            checkpoint=str(place.resolve() / "checkpoint") if plan.state else None,
+            checkpoint=str(place.resolve() / "checkpoint") if plan.state and not plan.state.bucket else None,
             spark_extra=spark,
         )
         watch = stack.enter_context(Watch())

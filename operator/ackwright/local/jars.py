@@ -51,8 +51,8 @@ def _target(kind: str) -> Path:
 def directory(kind: str) -> Path:
     """The directory of the jars of one kind; resolves them with Maven if they are not in the cache.
 
-    kind: "kafka" for brokers and tools, "spark" for Spark's Kafka connector; in a checkout also the other
-    directories of jars/, for benchmarks and tests. Raises AckwrightError if Maven is missing or fails.
+    kind: "kafka" for brokers and tools, "spark" for Spark's Kafka connector, "s3" for state in a bucket; in a checkout
+    also the other directories of jars/, for benchmarks and tests. Raises AckwrightError if Maven is missing or fails.
     """
     source, target = pom(kind), _target(kind)
     if target.is_dir():

@@ -18,7 +18,7 @@ from pathlib import Path
 from ackwright.errors import AckwrightError
 from ackwright.local import jars, spark_start
 from ackwright.local.watch import Watch
-from ackwright_stream.jobspec import JobSpec, Reason, to_json
+from ackwright_stream.jobspec import JobSpec, Reason, StateSettings, to_json
 from ackwright_stream.reports import Ending, Failure, ProgressReport
 
 _WITHOUT_PROXY = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # to a proxy, 127.0.0.1 is itself
@@ -55,6 +55,7 @@ def spark_settings(directory: Path) -> dict[str, str]:
         "spark.ui.showConsoleProgress": "false",
         "spark.local.dir": str(directory / "spark"),
         "spark.sql.warehouse.dir": str(directory / "warehouse"),
+        "spark.hadoop.hadoop.tmp.dir": str(directory / "hadoop"),  # S3A buffers there what it sends
     }
 
 
@@ -78,11 +79,12 @@ class Job:
         self._ending.unlink(missing_ok=True)  # of an earlier job in this directory
         file = directory / "job.json"
         file.write_text(to_json(job))
+        variables = {**os.environ, **s3a_classes(job.state), **(environment or {})}
         with self.log.open("wb") as log:
             argv = [*command, "--jobspec", str(file), "--ending", str(self._ending)]
             self._process = watch.start(
                 argv,
-                env=spark_environment({**os.environ, **(environment or {})}, directory),
+                env=spark_environment(variables, directory),
                 stdout=subprocess.PIPE,
                 stderr=log,
             )
@@ -168,6 +170,16 @@ def _session(leader: int) -> list[int]:
 
 def _exit_code(returncode: int | None) -> int | None:
     return 128 - returncode if returncode is not None and returncode < 0 else returncode
+
+
+def s3a_classes(state: StateSettings | None) -> dict[str, str]:
+    """Variables by which Spark finds the classes of S3A, behind its own; none for a job without state in a bucket.
+
+    Not spark.driver.extraClassPath, which comes first: the class archive fits only a path that begins as its own does.
+    """
+    if state is None or state.bucket is None:
+        return {}
+    return {"SPARK_DIST_CLASSPATH": f"{jars.directory('s3')}/*"}
 
 
 def spark_environment(base: Mapping[str, str], directory: Path) -> dict[str, str]:

@@ -39,7 +39,7 @@ def chain(plan: DeliveryPlan) -> Chain:
             *(_topic("source topic", name, plan) for name in plan.source.topics),
             source,
             _transform(plan),
-            *((state.link(plan.state),) if plan.state else ()),
+            *((state.link(plan.state, plan.state_secret),) if plan.state else ()),
             plan.sink.link,
             Link("commit", f"group {plan.group}", plan.commit),
             *(_topic("sink topic", name, plan) for name in outputs),

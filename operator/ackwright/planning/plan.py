@@ -78,6 +78,7 @@ class DeliveryPlan:
     transform: Transform
     sink: SinkPlan
     state: StateSettings | None  # without its directory; None: the transform is stateless
+    state_secret: str | None  # the name of the Secret of the state's bucket; None: there is none
     slots: int  # tasks of a batch, at most; each of a stateless pipeline has a separate transaction
     autoscaling: Autoscaling | None  # None: the number of executors is fixed
     every_client: Settings  # of all of the job's librdkafka clients
@@ -143,7 +144,7 @@ class DeliveryPlan:
             Setting("transform.python", f"{self.transform.module}:{function}", "spec.transform.python")
             if function
             else Setting("transform.sql", self.transform.sql or "", "spec.transform.sql"),
-            *state.printed(self.state),
+            *state.printed(self.state, self.state_secret),
             *self.sink.data,
             *_dead_letters(self.sink.dead_letters),
             *(
@@ -239,11 +240,12 @@ def plan(pipeline: DeliveryPipeline) -> DeliveryPlan:
     if violations:
         raise InvalidSpec(violations)
     spec, terms, declared = pipeline.spec, TERMS[pipeline.spec.guarantee], connection(pipeline.spec.kafka)
-    uri = spec.checkpoint.uri if spec.checkpoint else None
+    uri = spec.checkpoint.uri if spec.checkpoint and not state.state_uri(pipeline) else None
     losses = accepted_losses(pipeline.metadata.annotations)
     sink = _sink(pipeline)
     at_sink = connection(sink.cluster, sink.cluster_path) if sink.cluster else None
     registry, stored = spec.schema_registry, state.state_settings(pipeline)
+    state_secret = state.state_secret(pipeline)
     return DeliveryPlan(
         name=pipeline.metadata.name,
         namespace=pipeline.metadata.namespace,
@@ -258,7 +260,8 @@ def plan(pipeline: DeliveryPipeline) -> DeliveryPlan:
         transform=_transform(pipeline),
         sink=sink,
         state=stored,
-        # The state is on a volume that one node at a time can mount, so the driver runs the tasks itself.
+        state_secret=state_secret,
+        # A volume with state can be mounted by one node at a time, so the driver runs the tasks itself.
         slots=spec.spark.driver.cores if stored else autoscaling.processors(spec.spark.executor),
         autoscaling=autoscaling.autoscaling(spec.spark.executor),
         every_client=EVERY_CLIENT,
@@ -268,7 +271,9 @@ def plan(pipeline: DeliveryPipeline) -> DeliveryPlan:
         sink_options=sink.settings.options,
         consumer=(*CONSUMER, *(STATE_SOURCE if stored else terms.source)),
         spark=_spark(
-            state.task_settings(terms.spark) if stored else terms.spark, spec.spark, state.spark_settings(stored)
+            state.task_settings(terms.spark) if stored else terms.spark,
+            spec.spark,
+            state.spark_settings(stored, state_secret),
         ),
         stream_options=() if spec.trigger.available_now or stored else STREAM_OPTIONS,
         trigger_interval_ms=_trigger_interval_ms(pipeline),

@@ -7,7 +7,9 @@ from dataclasses import replace
 
 from ackwright.api.checks import Broken, Cel, Validation
 from ackwright.api.quantities import duration_ms
+from ackwright.api.secret_fields import S3
 from ackwright.api.spec import DeliveryPipeline
+from ackwright.api.storage_fields import S3A_SCHEME
 from ackwright.planning.guarantees import TERMS, Setting, Settings, replaced
 from ackwright.planning.promises import STATEFUL_PROMISES, Promise
 from ackwright.sinks.base import Link
@@ -16,30 +18,83 @@ from ackwright.wording import listed
 from ackwright_stream.jobspec import STATE, Guarantee, StateSettings
 
 BATCH_BYTES = 64 * 1024 * 1024  # of the output of a batch, which the driver has in memory
+# A file appears when its last request has succeeded. Other managers rename a file, which is a copy in S3.
+_FILE_MANAGER = "org.apache.spark.internal.io.cloud.AbortableStreamBasedCheckpointFileManager"
+_OF_LOGIN = "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider"
+_OF_POD = "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider"
+_REGION = "us-east-1"  # as the job's own client takes it
+# A batch that fails is evaluated again, from the last decision: nothing is gained by waiting for long.
+_S3A_TIMES = (
+    ("attempts.maximum", "3", "of one request"),
+    ("retry.limit", "3", "of one operation, over the attempts of its requests"),
+    ("connection.timeout", "20s", "without an answer the server counts as gone"),
+)
 
 
 def state_settings(pipeline: DeliveryPipeline) -> StateSettings | None:
-    """How the pipeline keeps its state; None for a stateless one. The directory depends on the place of the job."""
+    """How the pipeline keeps its state; None for a stateless one.
+
+    A directory depends on the place of the job, and is left out, as is the path of the credentials.
+    """
     state, event_time = pipeline.spec.state, pipeline.spec.source.event_time
     if state is None:
         return None
+    s3 = (pipeline.spec.checkpoint.s3 if pipeline.spec.checkpoint else None) or S3()
     return StateSettings(
         partitions=state.partitions,
-        checkpoint="",
+        checkpoint=state_uri(pipeline) or "",
         output_mode=state.output_mode,
         event_time=event_time.column if event_time else None,
         watermark_delay=f"{duration_ms(event_time.watermark)} milliseconds" if event_time else None,
         batch_bytes=BATCH_BYTES,
+        endpoint=s3.endpoint,
+        region=s3.region,
     )
 
 
-def spark_settings(state: StateSettings | None) -> Settings:
-    """Spark's settings for state, none for a stateless pipeline."""
+def state_uri(pipeline: DeliveryPipeline) -> str | None:
+    """The bucket and prefix of the state, as s3a://bucket/prefix; None if it is not in a bucket."""
+    uri = pipeline.spec.checkpoint.uri if pipeline.spec.checkpoint else None
+    return uri if uri is not None and uri.startswith(S3A_SCHEME) else None
+
+
+def state_secret(pipeline: DeliveryPipeline) -> str | None:
+    """The name of the Secret with the login of the state's bucket; None: there is none."""
+    s3 = pipeline.spec.checkpoint.s3 if pipeline.spec.checkpoint else None
+    return s3.credentials_secret.name if s3 and s3.credentials_secret else None
+
+
+def spark_settings(state: StateSettings | None, secret: str | None) -> Settings:
+    """Spark's settings for state, none for a stateless pipeline. secret: as of state_secret()."""
     if state is None:
         return ()
     required = tuple(Setting(name, value, why) for name, (value, why) in STATE.items())
     why = "spec.state.partitions: the number cannot change while the state is kept"
-    return (*required, Setting("spark.sql.shuffle.partitions", str(state.partitions), why))
+    of_bucket = tuple(_s3a_settings(state, state.bucket, secret)) if state.bucket else ()
+    return (*required, Setting("spark.sql.shuffle.partitions", str(state.partitions), why), *of_bucket)
+
+
+def _s3a_settings(state: StateSettings, bucket: str, secret: str | None) -> Iterator[Setting]:
+    """Settings of Hadoop's file system for the state's bucket, and for no other one."""
+
+    def of_bucket(name: str, value: str, why: str) -> Setting:
+        return Setting(f"spark.hadoop.fs.s3a.bucket.{bucket}.{name}", value, why)
+
+    yield Setting(
+        "spark.sql.streaming.checkpointFileManagerClass",
+        _FILE_MANAGER,
+        "a file is stored without a copy under another name",
+    )
+    if state.endpoint:
+        yield of_bucket("endpoint", state.endpoint, "spec.checkpoint.s3.endpoint")
+        yield of_bucket("path.style.access", "true", "servers other than AWS have no host for each bucket")
+    if state.region or state.endpoint:
+        why = "spec.checkpoint.s3.region" if state.region else "of a server that names none"
+        yield of_bucket("endpoint.region", state.region or _REGION, why)
+    provider, why = (_OF_LOGIN, "of the Secret, which the driver reads") if secret else (_OF_POD, "that of the pod")
+    yield of_bucket("aws.credentials.provider", provider, f"the identity: {why}")
+    for name, value, why in _S3A_TIMES:
+        yield of_bucket(name, value, why)
 
 
 def promised(promise: Promise, declared: Guarantee, effective: Guarantee) -> Promise:
@@ -69,14 +124,17 @@ def order(declared: Guarantee, effective: Guarantee) -> Setting:
     return Setting("advance", terms.order, f"{terms.state_order_reason}{stronger}")
 
 
-def link(state: StateSettings) -> Link:
-    """The state as a link of the chain, behind the transform."""
+def link(state: StateSettings, secret: str | None) -> Link:
+    """The state as a link of the chain, behind the transform. secret: as of state_secret()."""
+    if state.bucket:
+        caveat = "if the objects are deleted, the pipeline halts, and only a copy of them continues it"
+        return Link("state", state.checkpoint, printed(state, secret), caveat, 1)
     caveat = "on one volume: if it is lost, the pipeline halts, and only a copy of the directory continues it"
-    return Link("state", "directory of the checkpoint", printed(state), caveat, 2)
+    return Link("state", "directory of the checkpoint", printed(state, secret), caveat, 2)
 
 
-def printed(state: StateSettings | None) -> Settings:
-    """The state as `ackwright plan` prints it."""
+def printed(state: StateSettings | None, secret: str | None) -> Settings:
+    """The state as `ackwright plan` prints it. secret: as of state_secret()."""
     if state is None:
         return ()
     timed = (
@@ -87,11 +145,19 @@ def printed(state: StateSettings | None) -> Settings:
         if state.event_time
         else ()
     )
+    s3 = (("endpoint", state.endpoint), ("region", state.region), ("credentialsSecret", secret))
     return (
         Setting("state.partitions", str(state.partitions), "spec.state.partitions"),
         Setting("state.outputMode", state.output_mode, "spec.state.outputMode"),
         *timed,
-        Setting("state.directory", "a volume", "spec.checkpoint.volume"),
+        *(
+            (
+                Setting("state.uri", state.checkpoint, "spec.checkpoint.uri"),
+                *(Setting(f"state.s3.{name}", value, f"spec.checkpoint.s3.{name}") for name, value in s3 if value),
+            )
+            if state.bucket
+            else (Setting("state.directory", "a volume", "spec.checkpoint.volume"),)
+        ),
         Setting(
             "output of a batch", str(state.batch_bytes), "bytes that the driver has in memory; more fail the batch"
         ),
@@ -132,16 +198,39 @@ def _where(
     return find
 
 
+def _keeps_state(pipeline: DeliveryPipeline) -> bool:
+    checkpoint = pipeline.spec.checkpoint
+    return checkpoint is not None and (checkpoint.volume is not None or state_uri(pipeline) is not None)
+
+
+_IN_BUCKET = f"(has(self.checkpoint.uri) && self.checkpoint.uri.startsWith('{S3A_SCHEME}'))"
 _VALIDATIONS: tuple[Validation[DeliveryPipeline], ...] = (
     Validation(
-        "needs checkpoint.volume: without its directory the state is lost with the driver's pod",
+        f"needs checkpoint.volume, or checkpoint.uri with {S3A_SCHEME}: the state would be lost with the driver's pod",
         "add checkpoint: {volume: {size: 1Gi}}",
         ("spec.state", "spec.checkpoint"),
-        _where(
-            lambda p: p.spec.state is not None and (p.spec.checkpoint is None or p.spec.checkpoint.volume is None),
-            "spec.state",
+        _where(lambda p: p.spec.state is not None and not _keeps_state(p), "spec.state"),
+        cel=(
+            Cel(
+                f"!has(self.state) || (has(self.checkpoint) && (has(self.checkpoint.volume) || {_IN_BUCKET}))",
+                on="spec",
+                at=".state",
+            ),
         ),
-        cel=(Cel("!has(self.state) || (has(self.checkpoint) && has(self.checkpoint.volume))", on="spec", at=".state"),),
+    ),
+    Validation(
+        "is for the state of stateful pipelines",
+        "write file:///path, or remove it: a stateless pipeline commits its offsets to Kafka",
+        ("spec.checkpoint", "spec.state"),
+        _where(lambda p: p.spec.state is None and state_uri(p) is not None, "spec.checkpoint.uri", state_uri),
+        cel=(Cel(f"has(self.state) || !has(self.checkpoint) || !{_IN_BUCKET}", on="spec", at=".checkpoint.uri"),),
+    ),
+    Validation(
+        "is not built for stateful pipelines",
+        "remove standby",
+        ("spec.standby", "spec.state"),
+        _where(lambda p: p.spec.standby and p.spec.state is not None, "spec.standby"),
+        cel=(Cel("!self.standby || !has(self.state)", on="spec", at=".standby"),),
     ),
     Validation(
         "cannot be deadLetter with state: a micro-batch of a stateful pipeline has no dead letters yet",

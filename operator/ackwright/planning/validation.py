@@ -6,6 +6,7 @@ The conditions on a single field are part of its type (ackwright.api), those on 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 from ackwright.api import spark_conf
 from ackwright.api.checks import Broken, Cel, Validation, literal
 from ackwright.api.spec import DeliveryPipeline
+from ackwright.api.storage_fields import S3A_PREFIX, S3A_SCHEME
 from ackwright.errors import Violation
 from ackwright.formats import WITH_REGISTRY, can_be_malformed, needs_registry
 from ackwright.planning import state
@@ -288,11 +290,23 @@ _VALIDATIONS: tuple[Validation[DeliveryPipeline], ...] = (
         cel=(Cel(f"{_IS_PATH} || self.contains(':')", on="spec.checkpoint.uri"),),
     ),
     Validation(
-        "checkpoints in remote storage are not built yet",
-        _POSITIONS_IN_KAFKA,
+        "is built for directories, and for buckets of s3a://",
+        f"write {S3A_SCHEME}bucket/prefix for the state of a stateful pipeline, or file:///path",
         ("spec.checkpoint",),
-        _checkpoints(lambda uri: ":" in uri),
-        cel=(Cel(f"{_IS_PATH} || !self.contains(':')", on="spec.checkpoint.uri"),),
+        _checkpoints(lambda uri: ":" in uri and not uri.startswith(S3A_SCHEME)),
+        cel=(
+            Cel(
+                f"{_IS_PATH} || !self.contains(':') || self.startsWith('{S3A_SCHEME}')",
+                on="spec.checkpoint.uri",
+            ),
+        ),
+    ),
+    Validation(
+        f"must be {S3A_SCHEME}bucket/prefix, of letters, digits and . _ = + -",
+        f"write for instance {S3A_SCHEME}state/orders-per-minute",
+        ("spec.checkpoint",),
+        _checkpoints(lambda uri: uri.startswith(S3A_SCHEME) and not re.fullmatch(S3A_PREFIX, uri)),
+        cel=(Cel(f"!self.startsWith('{S3A_SCHEME}') || self.matches('{S3A_PREFIX}')", on="spec.checkpoint.uri"),),
     ),
     Validation(
         "is no cron expression with a time within fifty years",

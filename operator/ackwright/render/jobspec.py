@@ -17,7 +17,7 @@ from ackwright.planning.clusters import ClusterRole
 from ackwright.planning.connection import Connection, RegistryConnection, connection
 from ackwright.planning.guarantees import values
 from ackwright.planning.plan import DeliveryPlan
-from ackwright_stream.jobspec import Cluster, JobSpec, SchemaRegistry, SinkSpec
+from ackwright_stream.jobspec import Cluster, JobSpec, SchemaRegistry, SinkSpec, StateSettings
 from ackwright_stream.reasons import Reason
 
 _LOGIN_MODULES = {
@@ -58,7 +58,7 @@ def jobspec(
         sink=_sink(plan, secrets),
         slots=threads(master) or plan.slots,
         autoscaling=None if is_local(master) else plan.autoscaling,
-        state=replace(plan.state, checkpoint=checkpoint or "") if plan.state else None,
+        state=_state(plan, checkpoint, secrets),
         producer=values(plan.producer),
         positions_consumer=values(plan.positions_consumer),
         topic_consumer=values(plan.topic_consumer),
@@ -145,6 +145,15 @@ def _sink(plan: DeliveryPlan, secrets: PurePosixPath | str | None) -> SinkSpec:
         connected = _cluster(plan.sink_connection, secrets)
         places["cluster"] = replace(connected, every_client=values(plan.every_client))
     return replace(sink.job, **places)
+
+
+def _state(plan: DeliveryPlan, directory: str | None, secrets: PurePosixPath | str | None) -> StateSettings | None:
+    """Where the state is: in a bucket with its credentials, or in the directory."""
+    if plan.state is None or plan.state.bucket is None:
+        return replace(plan.state, checkpoint=directory or "") if plan.state else None
+    if plan.state_secret is None:
+        return plan.state
+    return replace(plan.state, credentials=str(_mounted(secrets, plan.state_secret, "username and password")))
 
 
 def _registry(declared: RegistryConnection, secrets: PurePosixPath | str | None) -> SchemaRegistry:

@@ -10,6 +10,7 @@ import re
 
 from ackwright.api.quantities import memory_mib
 from ackwright.api.spec import DeliveryPipeline
+from ackwright.planning.state import state_secret
 from ackwright.render.names import Object
 from ackwright.settings import OperatorSettings
 
@@ -54,13 +55,14 @@ def driver_overhead_mib(pipeline: DeliveryPipeline) -> int:
 
 
 def secret_names(pipeline: DeliveryPipeline) -> tuple[str, ...]:
-    """The Secrets that source, registry and sink need, in the pipeline's namespace."""
+    """The Secrets that source, registry, sink and state need, in the pipeline's namespace."""
     names, sink = list(pipeline.spec.kafka.secrets), pipeline.spec.sink.declared
     if registry := pipeline.spec.schema_registry:
         names += registry.secrets
     cluster = sink.cluster()
     names += [*(cluster.secrets if cluster else ()), *(secret.name for secret in sink.secrets())]
-    return tuple(dict.fromkeys(names))
+    of_state = state_secret(pipeline)
+    return tuple(dict.fromkeys([*names, of_state] if of_state else names))
 
 
 def secret_volumes(pipeline: DeliveryPipeline) -> tuple[list[Object], list[Object]]:

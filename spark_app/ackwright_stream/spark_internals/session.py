@@ -61,6 +61,13 @@ def disable_local_checksums(spark: SparkSession) -> None:
     spark._jvm.org.apache.hadoop.fs.FileSystem.getLocal(configuration).setWriteChecksum(False)
 
 
+def set_hadoop(spark: SparkSession, settings: Mapping[str, str]) -> None:
+    """Settings of Hadoop for the files that Spark reads and writes from now on; Spark logs none of them."""
+    configuration = spark._jsc.hadoopConfiguration()
+    for name, value in settings.items():
+        configuration.set(name, value)
+
+
 def drop_functions(spark: SparkSession, names: Iterable[str]) -> None:
     """Removes functions of SQL from the session, and from those that are cloned from it.
 

@@ -29,6 +29,7 @@ JVM_METHODS: Mapping[str, tuple[str, ...]] = {
     "java.util.Properties": ("setProperty",),
     "java.util.regex.Matcher": ("replaceAll",),
     "java.util.regex.Pattern": ("compile", "matcher"),
+    "org.apache.hadoop.conf.Configuration": ("set",),
     "org.apache.hadoop.fs.FSDataInputStream": ("close", "readAllBytes"),
     "org.apache.hadoop.fs.FileStatus": ("getPath",),
     "org.apache.hadoop.fs.FileSystem": ("getLocal", "setWriteChecksum"),

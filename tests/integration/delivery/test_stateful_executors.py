@@ -20,9 +20,11 @@ from typing import Any
 import pytest
 
 from ackwright.local.kafka import EmbeddedKafka
-from ackwright.local.supervise import spark_settings
+from ackwright.local.supervise import s3a_classes, spark_settings
 from integration.support.local_cluster import executors, spark_home
 from integration.support.pipelines import Running
+from integration.support.s3_server import S3Server
+from integration.support.state_buckets import bucket_pipeline
 from integration.support.stateful_pipelines import Counted, StatefulPipeline, stateful_pipeline
 from waiting import wait_until
 
@@ -111,18 +113,23 @@ if "--jobspec" in sys.orig_argv:
 @pytest.fixture
 def pipeline(kafka: EmbeddedKafka, tmp_path: Path) -> Iterator[StatefulPipeline]:
     with stateful_pipeline(kafka, tmp_path, f"executors-{uuid.uuid4().hex[:8]}", partitions=1) as created:
-        (tmp_path / "counts_on_executors.py").write_text(TRANSFORM)
-        created.environment |= spark_home(tmp_path)
-        created.environment["PYTHONPATH"] = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
-        transform = replace(created.spec.transform, sql=None, module="counts_on_executors", function="counts")
-        spark = {
-            **created.spec.spark,
-            "spark.master": f"local-cluster[{EXECUTORS},1,{_MEMORY_MB}]",
-            "spark.executor.memory": f"{_MEMORY_MB}m",
-            "spark.executor.extraClassPath": spark_settings(tmp_path)["spark.driver.extraClassPath"],
-        }
-        created.spec = replace(created.spec, transform=transform, spark=spark)
+        run_on_executors(created, tmp_path)
         yield created
+
+
+def run_on_executors(pipeline: StatefulPipeline, directory: Path) -> None:
+    (directory / "counts_on_executors.py").write_text(TRANSFORM)
+    pipeline.environment |= spark_home(directory)
+    pipeline.environment["PYTHONPATH"] = os.pathsep.join([str(directory), os.environ.get("PYTHONPATH", "")])
+    transform = replace(pipeline.spec.transform, sql=None, module="counts_on_executors", function="counts")
+    classes = [spark_settings(directory)["spark.driver.extraClassPath"], *s3a_classes(pipeline.spec.state).values()]
+    spark = {
+        **pipeline.spec.spark,
+        "spark.master": f"local-cluster[{EXECUTORS},1,{_MEMORY_MB}]",
+        "spark.executor.memory": f"{_MEMORY_MB}m",
+        "spark.executor.extraClassPath": os.pathsep.join(classes),
+    }
+    pipeline.spec = replace(pipeline.spec, transform=transform, spark=spark)
 
 
 def lose_executor(pipeline: StatefulPipeline, job: Running, directory: Path) -> None:
@@ -157,6 +164,22 @@ def test_a_batch_whose_task_has_stored_two_states_is_not_decided(
     pipeline: StatefulPipeline, tmp_path: Path, takes_first: bool
 ) -> None:
     """Control: a driver that takes the first of the two decides the batch."""
+    deliver_over_a_loss(pipeline, tmp_path, takes_first=takes_first)
+    if not takes_first:
+        assert pipeline.counted() == Counted()
+
+
+def test_executors_that_share_a_bucket_and_no_directory(kafka: EmbeddedKafka, tmp_path: Path) -> None:
+    name = f"executors-{uuid.uuid4().hex[:8]}"
+    with S3Server(tmp_path / "s3") as server, bucket_pipeline(kafka, server, tmp_path, name, partitions=1) as pipeline:
+        run_on_executors(pipeline, tmp_path)
+        deliver_over_a_loss(pipeline, tmp_path, takes_first=False)
+        assert pipeline.counted() == Counted()
+        assert [name for name in pipeline.names() if name.endswith(".changelog")]
+
+
+def deliver_over_a_loss(pipeline: StatefulPipeline, tmp_path: Path, *, takes_first: bool) -> None:
+    """A run that loses an executor, and then delivers what it is fed."""
     change = TAKES_FIRST if takes_first else ""
     (tmp_path / "sitecustomize.py").write_text(STAGES.format(change=change, file=str(tmp_path / "stages")))
     with pipeline.life() as job:
@@ -170,5 +193,3 @@ def test_a_batch_whose_task_has_stored_two_states_is_not_decided(
         pipeline.feed()
         pipeline.caught_up(job)
         pipeline.drain(job)
-    if not takes_first:
-        assert pipeline.counted() == Counted()

@@ -1,6 +1,6 @@
 """The state of a stateful pipeline is lost: the driver halts, and a person accepts that it starts empty.
 
-See docs/stateful.md#if-the-volume-is-lost.
+See docs/stateful.md#if-the-state-is-lost.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from unit.cli.halted_cluster import HaltedCluster, condition
 from unit.world import World
 
 FINGERPRINT, ANOTHER = "0123456789ab", "ba9876543210"
-LOST = decisions.state_lost("d1/state/0/0 on the volume of the state has no file of the state a", FINGERPRINT)
+LOST = decisions.state_lost("d1/state/0/0 below the checkpoint has no file of the state a", FINGERPRINT)
 
 Invoke = Callable[..., int]
 

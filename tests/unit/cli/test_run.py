@@ -19,7 +19,7 @@ from rich.console import Console
 from ackwright.cli import main, run
 from ackwright.cli.foreground import Interrupts
 from ackwright.cli.run_output import TextDisplay
-from ackwright.local import spark_start
+from ackwright.local import jars, spark_start
 from ackwright.local.supervise import Job
 from ackwright_stream.jobspec import ExitCode, JobSpec, KafkaSink
 from unit.fake_kafka import FakeKafka
@@ -124,6 +124,32 @@ def test_what_plan_refuses_is_refused_before_brokers_and_spark_start(
     printed = capsys.readouterr()
     assert re.search(r"pipeline.yaml:\d+:\d+: InvalidTransform: .*did you mean origin\?$", printed.err.strip())
     assert (printed.out, started) == ("", [])
+
+
+COUNTS: dict[str, Any] = {
+    "transform": {"sql": "SELECT origin AS key, CAST(count(*) AS STRING) AS value FROM source GROUP BY origin"},
+    "state": {"outputMode": "update"},
+}
+
+
+def test_state_in_a_directory_needs_one_that_stays(tmp_path: Path, started: list[JobSpec]) -> None:
+    file = declared(tmp_path, **COUNTS, checkpoint={"volume": {"size": "1Gi"}})
+    assert main.invoke(["run", "-f", file]) == ExitCode.INVALID
+    assert main.invoke(["run", "-f", file, "--dir", str(tmp_path / "d")]) == ExitCode.OK
+    assert [job.state.checkpoint for job in started if job.state] == [str(tmp_path / "d" / "checkpoint")]
+
+
+@pytest.mark.parametrize("is_cached", [True, False])
+def test_state_in_a_bucket_needs_no_directory_and_the_classes_of_s3a(
+    tmp_path: Path, started: list[JobSpec], monkeypatch: pytest.MonkeyPatch, is_cached: bool
+) -> None:
+    downloads: list[str] = []
+    monkeypatch.setattr(jars, "is_cached", lambda _: is_cached)
+    monkeypatch.setattr(jars, "directory", downloads.append)
+    file = declared(tmp_path, **COUNTS, checkpoint={"uri": "s3a://lake/counts"})
+    assert main.invoke(["run", "-f", file]) == ExitCode.OK
+    assert [job.state.checkpoint for job in started if job.state] == ["s3a://lake/counts"]
+    assert downloads == ([] if is_cached else ["s3"])
 
 
 # ------------------------------------------------ what is accepted

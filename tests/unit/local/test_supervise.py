@@ -7,15 +7,17 @@ import json
 import sys
 import urllib.request
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from ackwright.errors import AckwrightError
-from ackwright.local.supervise import Job, spark_settings
+from ackwright.local import jars
+from ackwright.local.supervise import Job, s3a_classes, spark_settings
 from ackwright.local.wait import wait_for
 from ackwright.local.watch import Watch
-from ackwright_stream.jobspec import Reason, from_json
+from ackwright_stream.jobspec import Reason, StateSettings, from_json
 from ackwright_stream.reports import Ending, Failure
 from minimal_job import minimal_job, minimal_report
 
@@ -54,6 +56,15 @@ def test_without_pyspark_the_remedy_is_named(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
     with pytest.raises(AckwrightError, match=r"pip install '\.\[operator,spark\]'"):
         spark_settings(tmp_path)
+
+
+def test_only_a_job_with_state_in_a_bucket_has_the_classes_of_s3a(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jars, "directory", lambda kind: tmp_path / kind)
+    state = StateSettings(1, "s3a://lake/p", "append", None, None, 1000)
+    assert s3a_classes(state) == {"SPARK_DIST_CLASSPATH": f"{tmp_path}/s3/*"}
+    assert s3a_classes(replace(state, checkpoint="/state")) == s3a_classes(None) == {}
 
 
 def test_progress_is_read_and_a_drain_ends_with_the_jobs_code_and_sentence(tmp_path: Path, watch: Watch) -> None:

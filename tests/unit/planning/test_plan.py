@@ -113,7 +113,8 @@ def test_topics_are_accepted_if_and_only_if_the_durability_inequalities_hold(
         ({"source": {"topics": ["__consumer_offsets"]}}, "Kafka's own"),
         ({"sink": {"kafka": {"topic": "out", "acks": "1"}}}, "contradicts guarantee: exactly-once"),
         ({"sink": {"kafka": {"topic": "out", "bootstrapServers": "k:9092"}}}, "names brokers of spec.kafka"),
-        ({"checkpoint": {"uri": "s3a://bucket/x"}}, "remote storage are not built yet"),
+        ({"checkpoint": {"uri": "s3a://bucket/x"}}, "spec.checkpoint.uri = 's3a://bucket/x': is for the state of"),
+        ({"checkpoint": {"uri": "gs://bucket/x"}}, "is built for directories, and for buckets of s3a://"),
         ({"checkpoint": {"uri": "here"}}, "must be an absolute path"),
         ({"standby": True, "trigger": {"availableNow": True}}, "a bounded run has no standby"),
         (

@@ -72,6 +72,11 @@ def table(**fields: Any) -> dict[str, Any]:
     [
         ({"checkpoint": None}, "spec.state: needs checkpoint.volume"),
         ({"checkpoint": {"uri": "file:///state"}}, "spec.state: needs checkpoint.volume"),
+        *(
+            ({"checkpoint": {"uri": uri}}, f"spec.checkpoint.uri = '{uri}': must be s3a://bucket/prefix")
+            for uri in ("s3a://lake", "s3a://lake/", "s3a://KEY:SECRET@lake/x", "s3a://lake/../x", "s3a://Lake/x")
+        ),
+        ({"checkpoint": {"uri": "s3a://lake/p"}, "standby": True}, "spec.standby: is not built for stateful"),
         (
             {"sink": FILES, "state": {"outputMode": "update"}},
             "spec.state.outputMode = 'update': must be append with sink.files",
@@ -133,6 +138,69 @@ def test_in_a_cluster_the_driver_runs_the_tasks_with_the_volume() -> None:
         v["persistentVolumeClaim"]["claimName"]: v["name"] for v in driver["volumes"] if "persistentVolumeClaim" in v
     }
     assert job.state.checkpoint == mounted[volumes[claim["metadata"]["name"]]]
+
+
+S3A = {
+    "uri": "s3a://lake/state/p",
+    "s3": {"endpoint": "http://minio:9000", "region": "eu", "credentialsSecret": {"name": "keys"}},
+}
+
+
+def test_state_in_a_bucket_has_its_settings_in_the_plan() -> None:
+    compiled = plan(pipeline(checkpoint=S3A))
+    assert compiled.state is not None
+    assert (compiled.state.checkpoint, compiled.state.bucket) == ("s3a://lake/state/p", "lake")
+    spark, of_bucket = values(compiled.spark), "spark.hadoop.fs.s3a.bucket.lake"
+    assert spark["spark.sql.streaming.checkpointFileManagerClass"].endswith("AbortableStreamBasedCheckpointFileManager")
+    assert spark[f"{of_bucket}.endpoint"] == "http://minio:9000"
+    assert spark[f"{of_bucket}.endpoint.region"] == "eu"
+    assert spark[f"{of_bucket}.path.style.access"] == "true"
+    assert spark[f"{of_bucket}.aws.credentials.provider"].endswith("SimpleAWSCredentialsProvider")
+    printed = values(compiled.data)
+    assert printed["state.uri"] == "s3a://lake/state/p"
+    assert printed["state.s3.endpoint"] == "http://minio:9000"
+    assert printed["state.s3.credentialsSecret"] == "keys"
+    [state] = [link for link in chain(compiled).links if link.name == "state"]
+    assert state.subject == "s3a://lake/state/p"
+    assert "objects" in (state.caveat or "")
+
+
+def test_a_server_without_a_region_has_the_one_of_the_jobs_own_client() -> None:
+    spark = values(plan(pipeline(checkpoint={**S3A, "s3": {"endpoint": "http://minio:9000"}})).spark)
+    assert spark["spark.hadoop.fs.s3a.bucket.lake.endpoint.region"] == "us-east-1"
+
+
+def test_s3_belongs_to_a_bucket() -> None:
+    with pytest.raises(InvalidSpec, match=r"spec\.checkpoint\.s3 .*s3 belongs to a uri that begins with s3a://"):
+        pipeline(checkpoint={"volume": {"size": "1Gi"}, "s3": S3A["s3"]})
+
+
+def test_state_in_a_bucket_of_aws_has_the_identity_of_the_pod() -> None:
+    spark = values(plan(pipeline(checkpoint={"uri": "s3a://lake/p"})).spark)
+    of_bucket = {name.removeprefix("spark.hadoop.fs.s3a.bucket.lake.") for name in spark if ".s3a." in name}
+    assert "aws.credentials.provider" in of_bucket
+    assert of_bucket.isdisjoint({"endpoint", "endpoint.region", "path.style.access"})
+    assert spark["spark.hadoop.fs.s3a.bucket.lake.aws.credentials.provider"].endswith("DefaultCredentialsProvider")
+
+
+def test_in_a_cluster_the_driver_of_state_in_a_bucket_has_its_secret_its_classes_and_no_volume() -> None:
+    declared = pipeline(checkpoint=S3A)
+    rendered = objects(declared, plan(declared), "uid", OperatorSettings())
+    assert not [o for o in rendered if "Claim" in o["kind"]]
+    pod = rendered[-1]["spec"]["template"]["spec"]
+    [secret] = [v["name"] for v in pod["volumes"] if v.get("secret", {}).get("secretName") == "keys"]
+    mounts = {mount["name"]: mount["mountPath"] for mount in pod["containers"][0]["volumeMounts"]}
+    job = from_json(job_config(declared, plan(declared), "uid", OperatorSettings())["data"]["job.json"])
+    assert job.state is not None
+    assert (job.state.checkpoint, job.state.credentials) == ("s3a://lake/state/p", mounts[secret])
+    assert job.checkpoint is None
+    environment = {variable["name"]: variable.get("value") for variable in pod["containers"][0]["env"]}
+    assert environment["SPARK_DIST_CLASSPATH"] == "/opt/ackwright/s3/*"
+
+
+def test_control_without_a_bucket_the_driver_has_none_of_its_classes() -> None:
+    pod = objects(pipeline(), plan(pipeline()), "uid", OperatorSettings())[-1]["spec"]["template"]["spec"]
+    assert "SPARK_DIST_CLASSPATH" not in {variable["name"] for variable in pod["containers"][0]["env"]}
 
 
 def test_the_topic_of_decisions_is_created_and_may_be_used() -> None:

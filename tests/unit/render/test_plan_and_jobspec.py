@@ -357,7 +357,7 @@ def test_every_printed_section_is_used() -> None:
         compared_apart = {"spark", "everyClient", "connection", "sinkConnection"}
         # Typed values whose printed form is in `data`, `commit`, `sourceOptions` or `batches`.
         shown_elsewhere = {
-            *("guarantee", "group", "source", "transform", "state", "sink", "slots", "schemaRegistry"),
+            *("guarantee", "group", "source", "transform", "state", "stateSecret", "sink", "slots", "schemaRegistry"),
             *(
                 "triggerIntervalMs",
                 "availableNow",

@@ -42,6 +42,26 @@ def test_a_known_cause_is_passed_on_unchanged() -> None:
 
 
 @pytest.mark.parametrize(
+    "text",
+    [
+        "An error occurred while calling o1.exists.\n: ",
+        f"{STREAM}[CANNOT_WRITE_STATE_STORE.CANNOT_COMMIT] Cannot perform commit. SQLSTATE: 58030\nCaused by: ",
+        "Job aborted due to stage failure: Task 0 in stage 1.0 failed 4 times, most recent failure: Lost task 0.3 in "
+        "stage 1.0 (TID 7) (host executor driver): ",
+    ],
+)
+def test_the_bucket_of_the_state_is_named(text: str) -> None:
+    of_bucket = (
+        "java.net.ConnectException: getFileStatus on s3a://lake/state/p: software.amazon.awssdk.core.exception."
+        "SdkClientException: Unable to execute HTTP request: Connect to minio:9000 failed"
+    )
+    error = cause(Exception(f"{text}{of_bucket}\n\tat org.apache.hadoop.fs.s3a.S3AUtils"))
+    assert error.reason is Reason.STATE_UNREACHABLE
+    assert error.message.startswith("java.net.ConnectException: getFileStatus on s3a://lake/state/p: ")
+    assert "minio:9000 failed; check checkpoint.uri" in error.message
+
+
+@pytest.mark.parametrize(
     ("text", "message"),
     [
         ("[USER_RAISED_EXCEPTION] MalformedRecord: begins: x SQLSTATE: P0001", "begins: x"),

@@ -34,7 +34,7 @@ FLAGS = {
         *("Superseded", "PositionConflict", "PositionLost", "PositionsMoved", "TopicReplaced", "TransactionTimedOut"),
         *("BrokersUnreachable", "AuthenticationFailed", "AuthorizationFailed"),
         *("SinkUnreachable", "SinkLoginRefused", "TableUnsuitable", "ClusterReplaced", "StateLost"),
-        *("RegistryUnreachable", "RegistryLoginRefused", "SchemaIncompatible"),
+        *("RegistryUnreachable", "RegistryLoginRefused", "SchemaIncompatible", "StateUnreachable"),
     },
     "of_schemas": {"RegistryUnreachable", "RegistryLoginRefused", "SchemaNotFound", "SchemaIncompatible"},
     "breaks_guarantee": {
@@ -50,7 +50,7 @@ EXIT_CODES = {
         *("RowRefused", "ClusterReplaced", "TooManyDeadLetters", "StateLost"),
     },
     ExitCode.UNAVAILABLE: {
-        *("SinkUnreachable", "SinkLoginRefused", "TableUnsuitable"),
+        *("SinkUnreachable", "SinkLoginRefused", "TableUnsuitable", "StateUnreachable"),
         *("RegistryUnreachable", "RegistryLoginRefused", "SchemaNotFound", "SchemaIncompatible"),
         *("TopicMissing", "BrokersUnreachable", "BrokersTooFew", "BrokersUnsupported"),
         *("AuthenticationFailed", "AuthorizationFailed"),

@@ -5,7 +5,6 @@ Of several programs that create one file, one succeeds. That compare-and-set is 
 
 from __future__ import annotations
 
-import datetime
 import io
 import itertools
 import os
@@ -23,6 +22,7 @@ import pyarrow.parquet as pq
 from ackwright_stream.durable_files import make_directory, make_durable
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import FilesSink, Reason
+from ackwright_stream.s3_store import store_of
 from ackwright_stream.sinks.files import layout
 from ackwright_stream.storage_errors import translate, translating
 from ackwright_stream.storage_location import S3, s3_of
@@ -196,25 +196,11 @@ class Bucket:
     def __init__(self, s3: S3, timeout_ms: int) -> None:
         """timeout_ms: of one request with its repetitions."""
         import obstore
-        from obstore.store import S3Store
 
         self.s3, self._client = s3, obstore
         self._uri = f"s3://{s3.bucket}/{s3.prefix}".rstrip("/")
-        options = {
-            "region": s3.region or ("us-east-1" if s3.endpoint else None),
-            "endpoint": s3.endpoint,
-            "access_key_id": s3.access_key,
-            "secret_access_key": s3.secret_key,
-        }
-        seconds = datetime.timedelta(milliseconds=timeout_ms)
         with translating(f"connecting to {self._uri}"):
-            self._store = S3Store(
-                s3.bucket,
-                prefix=s3.prefix or None,
-                config={name: value for name, value in options.items() if value is not None},  # type: ignore[arg-type]
-                client_options={"timeout": seconds / 2, "allow_http": (s3.endpoint or "").startswith("http://")},
-                retry_config={"retry_timeout": seconds / 2},
-            )
+            self._store = store_of(s3, timeout_ms)
 
     def draft(self) -> Draft:
         return Draft(io.BytesIO())

@@ -13,18 +13,20 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
 from ackwright_stream.durable_files import make_directory, make_durable
 from ackwright_stream.errors import JobError
 from ackwright_stream.fault_points import fault_point
-from ackwright_stream.jobspec import Reason
+from ackwright_stream.jobspec import Reason, StateSettings
 from ackwright_stream.positions import Lane, Position
 from ackwright_stream.sinks.base import Membership, Rows, Staged, StagedRows
 from ackwright_stream.sinks.staged import positions as store
+from ackwright_stream.state_bucket import StateBucket
 
-_DIRECTORY = "decisions"  # below that of the state
+_DIRECTORY = "decisions"  # below the location of the state
 _OF_AUDIT = ("version", "batch", "starts", "positions", "offsets_before", "offsets", "records", "accepted_loss")
 _HASH_BYTES = 7  # of a decision's name: a table's number has 63 bits
 
@@ -56,46 +58,79 @@ class DecidingStore(Protocol):
     ) -> None: ...
 
 
-class DecisionFiles:
-    """The files of decisions in the directory of a pipeline's state, by their hashes."""
+class Files(Protocol):
+    """Files below the location of a pipeline's state. Each method raises JobError."""
 
-    def __init__(self, checkpoint: str) -> None:
-        self._directory = Path(checkpoint) / _DIRECTORY
+    def write(self, file: str, content: bytes) -> None: ...
+    def read(self, file: str) -> bytes | None: ...
+    def remove(self, file: str) -> None: ...
+
+
+class LocalFiles:
+    """Files in a directory. Each is there completely or not at all."""
+
+    def __init__(self, directory: str) -> None:
+        self._directory = Path(directory)
+
+    def write(self, file: str, content: bytes) -> None:
+        """Writes a file durably, with the directories above it."""
+        place = self._directory / file
+        try:
+            make_directory(place.parent)
+            unfinished = place.with_suffix(".tmp")
+            with unfinished.open("wb") as stream:
+                stream.write(content)
+                stream.flush()
+                os.fsync(stream.fileno())
+            unfinished.replace(place)
+            make_durable(place.parent)
+        except OSError as e:
+            raise JobError(Reason.BATCH_FAILED, f"a decision could not be written to {place.parent} ({e})") from e
+
+    def read(self, file: str) -> bytes | None:
+        """The content of a file; None if there is none."""
+        place = self._directory / file
+        try:
+            return place.read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as e:
+            raise JobError(Reason.BATCH_FAILED, f"the decision {place} could not be read ({e})") from e
+
+    def remove(self, file: str) -> None:
+        """Removes a file, as far as that is possible."""
+        with suppress(OSError):
+            (self._directory / file).unlink()
+
+
+class DecisionFiles:
+    """The files of decisions below the location of a pipeline's state, by their hashes."""
+
+    def __init__(self, state: StateSettings) -> None:
+        self._state = state
+
+    @cached_property
+    def _files(self) -> Files:
+        """They are opened by the driver that needs them, and not by a check, which may have no login."""
+        return StateBucket(self._state) if self._state.bucket else LocalFiles(self._state.checkpoint)
 
     def write(self, text: str) -> int:
         """Writes a decision durably; returns its hash. Raises JobError."""
         name = _hash(text)
-        file = self._file(name)
-        try:
-            make_directory(self._directory)
-            unfinished = file.with_suffix(".tmp")
-            with unfinished.open("w", encoding="utf-8") as stream:
-                stream.write(text)
-                stream.flush()
-                os.fsync(stream.fileno())
-            unfinished.replace(file)
-            make_durable(self._directory)
-        except OSError as e:
-            raise JobError(Reason.BATCH_FAILED, f"a decision could not be written to {self._directory} ({e})") from e
+        self._files.write(_file(name), text.encode())
         return name
 
     def read(self, name: int) -> str | None:
         """The decision with this hash; None if it is not there, or damaged."""
-        try:
-            text = self._file(name).read_text(encoding="utf-8")
-        except (FileNotFoundError, UnicodeDecodeError):
+        content = self._files.read(_file(name))
+        if content is None or _hash_of(content) != name:
             return None
-        except OSError as e:
-            raise JobError(Reason.BATCH_FAILED, f"the decision {self._file(name)} could not be read ({e})") from e
-        return text if _hash(text) == name else None
+        return content.decode()
 
     def remove(self, name: int) -> None:
         """Removes a decision that another one has replaced. One that stays is a few kilobytes too many."""
-        with suppress(OSError):
-            self._file(name).unlink()
-
-    def _file(self, name: int) -> Path:
-        return self._directory / f"{name:0{2 * _HASH_BYTES}x}.json"
+        with suppress(JobError):
+            self._files.remove(_file(name))
 
 
 class TableDecisions:
@@ -103,8 +138,8 @@ class TableDecisions:
 
     writer = None  # a commit of the table has rows and decision
 
-    def __init__(self, sink: DecidingStore, checkpoint: str) -> None:
-        self._sink, self._files = sink, DecisionFiles(checkpoint)
+    def __init__(self, sink: DecidingStore, state: StateSettings) -> None:
+        self._sink, self._files = sink, DecisionFiles(state)
 
     def last(self) -> str | None:
         name = self._sink.number(self._sink.names.decision)
@@ -161,5 +196,13 @@ def note_for_audit(decision: str) -> str:
     return json.dumps({name: value for name, value in data.items() if name in _OF_AUDIT}, sort_keys=True)
 
 
+def _file(name: int) -> str:
+    return f"{_DIRECTORY}/{name:0{2 * _HASH_BYTES}x}.json"
+
+
 def _hash(text: str) -> int:
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:_HASH_BYTES])
+    return _hash_of(text.encode())
+
+
+def _hash_of(content: bytes) -> int:
+    return int.from_bytes(hashlib.sha256(content).digest()[:_HASH_BYTES])

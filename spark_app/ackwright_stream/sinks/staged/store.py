@@ -52,7 +52,7 @@ class StagingStore(ABC, Generic[V, F]):
         self.topics = self._letters.topics
         self.job, self._log, self._place, self._creates = job, log, place, create_table
         self.names = store.Names(job.group)
-        self.decisions = TableDecisions(self, job.state.checkpoint) if job.state else None
+        self.decisions = TableDecisions(self, job.state) if job.state else None
         self._version: V | None = None  # the latest, as far as this driver knows; None: it has to read
         self._written: StructType | None = None  # the columns of the files that tasks write
         self._member: tuple[Membership, float] | None = None  # and when it was last known to be one

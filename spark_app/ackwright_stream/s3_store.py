@@ -1,0 +1,31 @@
+"""obstore's client of a prefix of a bucket of S3."""
+
+from __future__ import annotations
+
+import datetime
+from typing import TYPE_CHECKING
+
+from ackwright_stream.storage_location import S3
+
+if TYPE_CHECKING:  # its import takes time, which jobs without a bucket need not spend
+    from obstore.store import S3Store
+
+
+def store_of(s3: S3, timeout_ms: int) -> S3Store:
+    """The client; it connects to nothing yet. timeout_ms: of one request with its repetitions."""
+    from obstore.store import S3Store
+
+    options = {
+        "region": s3.region or ("us-east-1" if s3.endpoint else None),
+        "endpoint": s3.endpoint,
+        "access_key_id": s3.access_key,
+        "secret_access_key": s3.secret_key,
+    }
+    seconds = datetime.timedelta(milliseconds=timeout_ms)
+    return S3Store(
+        s3.bucket,
+        prefix=s3.prefix or None,
+        config={name: value for name, value in options.items() if value is not None},  # type: ignore[arg-type]
+        client_options={"timeout": seconds / 2, "allow_http": (s3.endpoint or "").startswith("http://")},
+        retry_config={"retry_timeout": seconds / 2},
+    )
