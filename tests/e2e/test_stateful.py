@@ -1,6 +1,6 @@
 """Stateful pipelines on a real cluster: the state is on a volume or in S3 when the driver's pod is killed.
 
-A reader of its own compares the counts with the records that were sent, and the audit computes them from the decisions.
+A separate reader compares the counts with the records that were sent, and the audit computes them from the decisions.
 """
 
 from __future__ import annotations
