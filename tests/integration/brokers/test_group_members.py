@@ -29,6 +29,8 @@ def new_group() -> str:
 @contextmanager
 def member(servers: str, group: str, topic: str, **settings: str) -> Iterator[None]:
     options = {name.replace("_", "."): value for name, value in settings.items()}
+    # A broker that does not know a new topic yet makes the member wait for the next refresh, five minutes by default.
+    options["topic.metadata.refresh.interval.ms"] = "500"
     consumer = Consumer({"bootstrap.servers": servers, "group.id": group, "client.id": "billing", **options})
     try:
         join(consumer, topic)
