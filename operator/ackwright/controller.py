@@ -18,7 +18,6 @@ from typing import Any
 
 from ackwright.api.spec import API_VERSION, KIND
 from ackwright.clients.attempts import ConnectionBusy
-from ackwright.clients.compact import compact
 from ackwright.clients.connections import Connections
 from ackwright.clients.fence import Fence, Fenced, unfenced
 from ackwright.clients.kubernetes import ApiError, Kubernetes
@@ -207,7 +206,7 @@ class Controller:
         for resource in objects:
             self.update_pipeline(None, resource)
 
-    def update_pipeline(self, event: str | None, resource: Mapping[str, Any]) -> None:
+    def update_pipeline(self, event: str | None, resource: Object) -> None:
         """Takes an event of a pipeline: ADDED, MODIFIED, DELETED; None: it was listed."""
         key = resource["metadata"]["namespace"], resource["metadata"]["name"]
         if not self._settings.shard.owns(key[0]):
@@ -221,19 +220,18 @@ class Controller:
             self._reconciler.forget(resource["metadata"]["uid"])
             self._remove_from_index(key)
         elif _is_news(resource, self.pipelines.get(key)):
-            self.pipelines[key] = compact(resource)
+            self.pipelines[key] = resource
             self._index.update(key, self.pipelines[key])
             if not self._reconciler.wrote(resource):
                 self.worklist.add(key)
 
-    def _update_other(self, event: str | None, key: Key, resource: Mapping[str, Any]) -> None:
+    def _update_other(self, event: str | None, key: Key, resource: Object) -> None:
         """Takes an event of a pipeline of another shard. Its status, which changes most often, is of no use here."""
-        declared = {k: v for k, v in resource.items() if k != "status"}
         if event == "DELETED":
             self._others.pop(key, None)
             self._remove_from_index(key)
         elif _declaration_changed(resource, self._others.get(key)):
-            self._others[key] = compact(declared)
+            self._others[key] = {k: v for k, v in resource.items() if k != "status"}
             self._index.update(key, self._others[key])
 
     def _remove_from_index(self, key: Key) -> None:

@@ -260,7 +260,8 @@ def events(*result: dict[str, Any]) -> bytes:
 
 def test_a_watch_returns_the_changes_in_order(server: Server, kubernetes: Kubernetes) -> None:
     large = {**OBJECT, "data": {"a": "x" * 200_000}}
-    server.body = events({"type": "ADDED", "object": large}, {"type": "DELETED", "object": {"metadata": {"name": "d"}}})
+    sent = {**large, "metadata": {**large["metadata"], "managedFields": [{}]}}
+    server.body = events({"type": "ADDED", "object": sent}, {"type": "DELETED", "object": {"metadata": {"name": "d"}}})
     result = list(kubernetes.watch("v1", "ConfigMap", "ops", {"a": "b"}, version="7", seconds=9.5))
     assert result == [
         ("ADDED", large),
@@ -298,7 +299,8 @@ def test_a_watch_whose_connection_breaks_is_a_transient_error(server: Server, ku
 
 
 def test_a_list_has_its_resource_version(server: Server, kubernetes: Kubernetes) -> None:
-    server.body = json.dumps({"metadata": {"resourceVersion": "12"}, "items": [{"metadata": {"name": "c"}}]}).encode()
+    sent = {"metadata": {"name": "c", "managedFields": [{}]}}
+    server.body = json.dumps({"metadata": {"resourceVersion": "12"}, "items": [sent]}).encode()
     assert kubernetes.listing("v1", "ConfigMap", "ops") == (
         [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}}],
         "12",
