@@ -29,7 +29,7 @@ from ackwright_stream import storage_errors
 from ackwright_stream.durable_files import make_directory, make_durable
 from ackwright_stream.errors import JobError
 from ackwright_stream.iceberg_logins import CONNECT_S, BearerToken, ClientCredentials, Signer
-from ackwright_stream.jobspec import IcebergSink, Reason
+from ackwright_stream.jobspec import IcebergSink, Reason, s3_region
 from ackwright_stream.reasons import REASONS
 from ackwright_stream.secret_files import read_login
 
@@ -100,7 +100,7 @@ class CatalogClient:
             "warehouse": sink.warehouse,
             "py-io-impl": f"{DurableFileIO.__module__}.{DurableFileIO.__qualname__}",
             "s3.endpoint": sink.endpoint,
-            "s3.region": sink.region or ("us-east-1" if sink.endpoint else None),
+            "s3.region": s3_region(sink.region, sink.endpoint),
             "s3.access-key-id": key,
             "s3.secret-access-key": secret,
             "s3.connect-timeout": f"{CONNECT_S}",

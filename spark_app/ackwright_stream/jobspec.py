@@ -31,6 +31,7 @@ from ackwright_stream.jobspec_values import (
     READER,
     RULE_1,
     RULE_8,
+    S3A_SCHEME,
     SAME_RELEASE,
     STATE,
     WRITER,
@@ -38,13 +39,14 @@ from ackwright_stream.jobspec_values import (
     Format,
     Guarantee,
     Required,
-    bucket_of,
     checked,
+    s3_region,
 )
 from ackwright_stream.reasons import ExitCode, Reason
 
 __all__ = [
     "INSTANCE_ID",
+    "S3A_SCHEME",
     "STATE",
     "VERSION",
     "Autoscaling",
@@ -70,9 +72,9 @@ __all__ = [
     "StandbyTimes",
     "StateSettings",
     "Transform",
-    "bucket_of",
     "from_json",
     "register_sink",
+    "s3_region",
     "to_json",
 ]
 
@@ -141,7 +143,8 @@ class StateSettings:
     @property
     def bucket(self) -> str | None:
         """The bucket of S3 that has the state; None: it is in a directory."""
-        return bucket_of(self.checkpoint)
+        place = self.checkpoint
+        return place.removeprefix(S3A_SCHEME).partition("/")[0] if place.startswith(S3A_SCHEME) else None
 
 
 @dataclass(frozen=True)

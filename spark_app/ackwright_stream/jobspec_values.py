@@ -72,12 +72,15 @@ class Cluster:
     every_client: Mapping[str, str] = field(default_factory=dict)  # further settings of the job's librdkafka clients
 
 
-_S3A = "s3a://"
+S3A_SCHEME = "s3a://"  # of Hadoop's file system, by which Spark itself reads and writes
 
 
-def bucket_of(location: str) -> str | None:
-    """The bucket of s3a://<bucket>/<prefix>; None for another location."""
-    return location.removeprefix(_S3A).partition("/")[0] if location.startswith(_S3A) else None
+def s3_region(region: str | None, endpoint: str | None) -> str | None:
+    """The region that requests to S3 are signed for; None: the client finds it out, for AWS.
+
+    Other servers than AWS accept any, and clients require one.
+    """
+    return region or ("us-east-1" if endpoint else None)
 
 
 SAME_RELEASE = "the operator and the job image must be of the same release"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 from typing import TYPE_CHECKING
 
+from ackwright_stream.jobspec import s3_region
 from ackwright_stream.storage_location import S3
 
 if TYPE_CHECKING:  # its import takes time, which jobs without a bucket need not spend
@@ -16,7 +17,7 @@ def store_of(s3: S3, timeout_ms: int) -> S3Store:
     from obstore.store import S3Store
 
     options = {
-        "region": s3.region or ("us-east-1" if s3.endpoint else None),
+        "region": s3_region(s3.region, s3.endpoint),
         "endpoint": s3.endpoint,
         "access_key_id": s3.access_key,
         "secret_access_key": s3.secret_key,

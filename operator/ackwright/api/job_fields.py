@@ -26,7 +26,8 @@ from ackwright.api.quantities import (
 )
 from ackwright.api.secret_fields import S3
 from ackwright.api.spark_conf import ALLOWED
-from ackwright.api.storage_fields import S3A_SCHEME, EventLogDirectory
+from ackwright.api.storage_fields import EventLogDirectory
+from ackwright_stream.jobspec import S3A_SCHEME
 
 _CPU_REQUEST = About("The CPU that Kubernetes reserves: 500m, 1. Default: `cores`.")
 

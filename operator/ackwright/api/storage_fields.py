@@ -7,9 +7,9 @@ from typing import Annotated, Any
 from ackwright.api.checks import Check
 from ackwright.api.quantities import Pattern
 from ackwright.api.secret_fields import S3
+from ackwright_stream.jobspec import S3A_SCHEME
 
 S3_SCHEME = "s3://"
-S3A_SCHEME = "s3a://"  # of Hadoop's file system, by which Spark itself reads and writes
 
 LOCATION = "^((file://)?(/[A-Za-z0-9._=+-]+)+|s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9._=+-]+)*)$"
 StoragePath = Annotated[

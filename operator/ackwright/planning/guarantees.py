@@ -209,11 +209,10 @@ POSITIONS_PRODUCER: Settings = (
     _TRANSACTION_TIMEOUT,
     _DELIVERY_TIMEOUT,
 )
+# Of producers that write each row once and in order.
+_ONCE: Settings = (_ALL_ACKS, _IDEMPOTENCE, Setting("max.in.flight", "5", _IN_ORDER), _UNLIMITED_RETRIES)
 _TASK_PRODUCER: Settings = (
-    _ALL_ACKS,
-    _IDEMPOTENCE,
-    Setting("max.in.flight", "5", _IN_ORDER),
-    _UNLIMITED_RETRIES,
+    *_ONCE,
     _TRANSACTION_TIMEOUT,
     _DELIVERY_TIMEOUT,
     *_BACKOFF,
@@ -237,10 +236,7 @@ _PLAIN_PRODUCER: Settings = (
 # Of the producer of a stateful pipeline's driver, for output that is written before its batch is decided
 # (at-least-once).
 STATE_PRODUCER: Settings = (
-    _ALL_ACKS,
-    _IDEMPOTENCE,
-    Setting("max.in.flight", "5", _IN_ORDER),
-    _UNLIMITED_RETRIES,
+    *_ONCE,
     Setting(
         "delivery.timeout.ms",
         str(DELIVERY_TIMEOUT_MS),

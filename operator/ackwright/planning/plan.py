@@ -29,15 +29,14 @@ from ackwright.planning.guarantees import (
     BROKER_MESSAGE_MAX_BYTES,
     CONSUMER,
     EVERY_CLIENT,
-    OFFSETS_PER_TRANSACTION,
     OPERATION_TIMEOUT_MS,
     PARTITIONER,
     RESTART,
     SMALLEST_BATCH,
-    STATE_SOURCE,
     STREAM_OPTIONS,
     TERMS,
     TRIGGER_INTERVAL_MS,
+    GuaranteeTerms,
     Setting,
     Settings,
     positions_consumer,
@@ -239,12 +238,13 @@ def plan(pipeline: DeliveryPipeline) -> DeliveryPlan:
     violations = validation.check(pipeline)
     if violations:
         raise InvalidSpec(violations)
-    spec, terms, declared = pipeline.spec, TERMS[pipeline.spec.guarantee], connection(pipeline.spec.kafka)
+    spec, declared = pipeline.spec, connection(pipeline.spec.kafka)
     uri = spec.checkpoint.uri if spec.checkpoint and not state.state_uri(pipeline) else None
     losses = accepted_losses(pipeline.metadata.annotations)
     sink = _sink(pipeline)
     at_sink = connection(sink.cluster, sink.cluster_path) if sink.cluster else None
     registry, stored = spec.schema_registry, state.state_settings(pipeline)
+    terms = state.with_state(TERMS[spec.guarantee]) if stored else TERMS[spec.guarantee]
     state_secret = state.state_secret(pipeline)
     return DeliveryPlan(
         name=pipeline.metadata.name,
@@ -256,7 +256,7 @@ def plan(pipeline: DeliveryPipeline) -> DeliveryPlan:
         connection=declared,
         sink_connection=at_sink,
         schema_registry=registry_connection(registry, OPERATION_TIMEOUT_MS) if registry else None,
-        source=_source(pipeline, sink.dead_letters),
+        source=_source(pipeline, terms, sink.dead_letters),
         transform=_transform(pipeline),
         sink=sink,
         state=stored,
@@ -269,12 +269,8 @@ def plan(pipeline: DeliveryPipeline) -> DeliveryPlan:
         positions_consumer=positions_consumer(pipeline.group),
         topic_consumer=topic_consumer(pipeline.group),
         sink_options=sink.settings.options,
-        consumer=(*CONSUMER, *(STATE_SOURCE if stored else terms.source)),
-        spark=_spark(
-            state.task_settings(terms.spark) if stored else terms.spark,
-            spec.spark,
-            state.spark_settings(stored, state_secret),
-        ),
+        consumer=(*CONSUMER, *terms.source),
+        spark=_spark(terms.spark, spec.spark, state.spark_settings(stored, state_secret)),
         stream_options=() if spec.trigger.available_now or stored else STREAM_OPTIONS,
         trigger_interval_ms=_trigger_interval_ms(pipeline),
         available_now=spec.trigger.available_now,
@@ -343,11 +339,9 @@ def _dead_letters(declared: DeadLetters | None) -> Settings:
     )
 
 
-def _source(pipeline: DeliveryPipeline, letters: DeadLetters | None) -> Source:
+def _source(pipeline: DeliveryPipeline, terms: GuaranteeTerms, letters: DeadLetters | None) -> Source:
     source = pipeline.spec.source
-    chosen, each = source.max_offsets_per_trigger, TERMS[pipeline.spec.guarantee].offsets_per_transaction
-    if pipeline.spec.state is not None:
-        each = OFFSETS_PER_TRANSACTION  # of a batch, whose output the driver has in memory
+    chosen, each = source.max_offsets_per_trigger, terms.offsets_per_transaction
     return Source(
         topics=source.topics,
         starting_offsets=source.starting_offsets,

@@ -98,27 +98,26 @@ PROMISES: Mapping[Guarantee, Promise] = {
     ),
 }
 
-_MEMORY = "whose output it has in memory"
+_ONE_TRANSACTION = "one transaction of the driver per micro-batch, whose output it has in memory"
 _OLDER_ROW = "; a driver that was replaced may write an older row behind a newer one"
 STATEFUL_PROMISES: Mapping[Guarantee, StatefulPromise] = {
     Guarantee.AT_MOST_ONCE: StatefulPromise(
         position="with the decision of the micro-batch, before its output is written",
         after_a_crash="the output of a micro-batch that was decided and not written is lost; the state counts each "
         "record once",
-        cost=f"one transaction of the driver per micro-batch, {_MEMORY} and writes after it",
+        cost=f"{_ONE_TRANSACTION} and writes after it",
         downstream=_OLDER_ROW,
     ),
     Guarantee.AT_LEAST_ONCE: StatefulPromise(
         position="with the decision of the micro-batch, after the sink has acknowledged its output",
         after_a_crash="the micro-batch that was not decided runs again, with the state from before it, and its output "
         "may be there twice; the state counts each record once",
-        cost=f"one transaction of the driver per micro-batch, {_MEMORY} and writes before it",
+        cost=f"{_ONE_TRANSACTION} and writes before it",
         downstream=_OLDER_ROW,
     ),
     Guarantee.EXACTLY_ONCE: StatefulPromise(
         position="in the same transaction as the output and the decision of the micro-batch",
         after_a_crash="the micro-batch that was not committed runs again, with the state from before it",
-        cost=f"one transaction of the driver per micro-batch, {_MEMORY}; a record is visible when the micro-batch has "
-        "committed",
+        cost=f"{_ONE_TRANSACTION}; a record is visible when the micro-batch has committed",
     ),
 }

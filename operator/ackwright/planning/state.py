@@ -9,20 +9,26 @@ from ackwright.api.checks import Broken, Cel, Validation
 from ackwright.api.quantities import duration_ms
 from ackwright.api.secret_fields import S3
 from ackwright.api.spec import DeliveryPipeline
-from ackwright.api.storage_fields import S3A_SCHEME
-from ackwright.planning.guarantees import TERMS, Setting, Settings, replaced
+from ackwright.planning.guarantees import (
+    OFFSETS_PER_TRANSACTION,
+    STATE_SOURCE,
+    TERMS,
+    GuaranteeTerms,
+    Setting,
+    Settings,
+    replaced,
+)
 from ackwright.planning.promises import STATEFUL_PROMISES, Promise
 from ackwright.sinks.base import Link
 from ackwright.sinks.registry import SinkSpec
 from ackwright.wording import listed
-from ackwright_stream.jobspec import STATE, Guarantee, StateSettings
+from ackwright_stream.jobspec import S3A_SCHEME, STATE, Guarantee, StateSettings, s3_region
 
 BATCH_BYTES = 64 * 1024 * 1024  # of the output of a batch, which the driver has in memory
 # A file appears when its last request has succeeded. Other managers rename a file, which is a copy in S3.
 _FILE_MANAGER = "org.apache.spark.internal.io.cloud.AbortableStreamBasedCheckpointFileManager"
 _OF_LOGIN = "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider"
 _OF_POD = "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider"
-_REGION = "us-east-1"  # as the job's own client takes it
 # A batch that fails is evaluated again, from the last decision: nothing is gained by waiting for long.
 _S3A_TIMES = (
     ("attempts.maximum", "3", "of one request"),
@@ -88,9 +94,9 @@ def _s3a_settings(state: StateSettings, bucket: str, secret: str | None) -> Iter
     if state.endpoint:
         yield of_bucket("endpoint", state.endpoint, "spec.checkpoint.s3.endpoint")
         yield of_bucket("path.style.access", "true", "servers other than AWS have no host for each bucket")
-    if state.region or state.endpoint:
+    if region := s3_region(state.region, state.endpoint):
         why = "spec.checkpoint.s3.region" if state.region else "of a server that names none"
-        yield of_bucket("endpoint.region", state.region or _REGION, why)
+        yield of_bucket("endpoint.region", region, why)
     provider, why = (_OF_LOGIN, "of the Secret, which the driver reads") if secret else (_OF_POD, "that of the pod")
     yield of_bucket("aws.credentials.provider", provider, f"the identity: {why}")
     for name, value, why in _S3A_TIMES:
@@ -111,10 +117,15 @@ def promised(promise: Promise, declared: Guarantee, effective: Guarantee) -> Pro
     )
 
 
-def task_settings(spark: Settings) -> Settings:
-    """Spark's settings of a guarantee, for tasks that commit nothing."""
+def with_state(terms: GuaranteeTerms) -> GuaranteeTerms:
+    """What a guarantee requires of a stateful pipeline: its tasks commit nothing, and its state counts every record."""
     why = "a failed task runs again; a batch is decided when each of its tasks has stored its state once"
-    return replaced(spark, "spark.task.maxFailures", "4", why)
+    return replace(
+        terms,
+        offsets_per_transaction=OFFSETS_PER_TRANSACTION,  # of a batch, whose output the driver has in memory
+        source=STATE_SOURCE,
+        spark=replaced(terms.spark, "spark.task.maxFailures", "4", why),
+    )
 
 
 def order(declared: Guarantee, effective: Guarantee) -> Setting:

@@ -14,7 +14,7 @@ from typing import Any
 from ackwright.api import spark_conf
 from ackwright.api.checks import Broken, Cel, Validation, literal
 from ackwright.api.spec import DeliveryPipeline
-from ackwright.api.storage_fields import S3A_PREFIX, S3A_SCHEME
+from ackwright.api.storage_fields import S3A_PREFIX
 from ackwright.errors import Violation
 from ackwright.formats import WITH_REGISTRY, can_be_malformed, needs_registry
 from ackwright.planning import state
@@ -25,7 +25,7 @@ from ackwright.planning.topics import CLEANUP, COMPACT, is_compacted
 from ackwright.sinks.base import Sink, SinkContext
 from ackwright.sinks.registry import SinkSpec
 from ackwright.wording import listed
-from ackwright_stream.jobspec import Format
+from ackwright_stream.jobspec import S3A_SCHEME, Format
 
 _POSITIONS_IN_KAFKA = "write file:///path, or remove it: a stateless pipeline commits its offsets to Kafka"
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
 from ackwright_stream.durable_files import make_durable
-from ackwright_stream.jobspec import DeltaSink
+from ackwright_stream.jobspec import DeltaSink, s3_region
 from ackwright_stream.sinks.staged.parquet import Files
 from ackwright_stream.storage_errors import translating
 from ackwright_stream.storage_location import S3, s3_of
@@ -94,7 +94,7 @@ class Bucket:
         """timeout_ms: of one request with its repetitions."""
         self.uri = f"s3://{s3.bucket}/{s3.prefix}".rstrip("/")
         options = {
-            "aws_region": s3.region or ("us-east-1" if s3.endpoint else None),
+            "aws_region": s3_region(s3.region, s3.endpoint),
             "aws_endpoint_url": s3.endpoint,
             "aws_access_key_id": s3.access_key,
             "aws_secret_access_key": s3.secret_key,
