@@ -167,7 +167,7 @@ class Faults:
 def move_leaders(bootstrap: str, topics: tuple[str, ...]) -> int:
     """Makes another replica the leader of each partition: it becomes the preferred one, and is elected.
 
-    Returns how many partitions have another leader already; one that is not in sync yet cannot be elected.
+    Returns for how many partitions the controller has elected it. Brokers learn of it some time later.
     """
     admin = KafkaAdminClient(bootstrap_servers=bootstrap)
     try:
@@ -178,8 +178,10 @@ def move_leaders(bootstrap: str, topics: tuple[str, ...]) -> int:
             others = [r for r in partition["replica_nodes"] if r != leader]
             orders[tp] = [*others[:1], leader, *others[1:]]
         admin.alter_partition_reassignments(orders, timeout_ms=30_000)
-        admin.elect_leaders(0, {t: [tp.partition for tp in orders if tp.topic == t] for t in topics}, timeout_ms=30_000)
-        return sum(p["leader_id"] != before[tp]["leader_id"] for tp, p in _partitions(admin, topics).items())
+        partitions = {t: [tp.partition for tp in orders if tp.topic == t] for t in topics}
+        answer = admin.elect_leaders(0, partitions, timeout_ms=30_000)
+        results = [p for topic in answer.replica_election_results for p in topic.partition_result]
+        return sum(p.error_code == 0 for p in results)
     finally:
         admin.close()
 
