@@ -30,6 +30,7 @@ T = TypeVar("T")
 RELEASE, CHART = "ackwright", Path(__file__).resolve().parents[2] / "charts" / "ackwright"
 SYSTEM, NAMESPACE = "ackwright-system", "ops"
 _WAIT = 400.0  # seconds; on two processors that also run brokers and cluster, a driver starts in one or two minutes
+_PAUSE = 0.5  # seconds between two reads of a condition, most of which start a process
 # Shorter intervals than the defaults, so that tests need not wait for them.
 SETTINGS = {
     "PROGRESS_EVERY": "2",
@@ -46,6 +47,12 @@ class Installation:
 
     def __init__(self, cluster: Cluster, operator: Image, spark: Image) -> None:
         self.cluster, self.operator, self.spark = cluster, operator, spark
+
+    def create_secret(self, name: str, **data: str) -> str:
+        """Creates or replaces a Secret; returns its name."""
+        meta = {"name": name, "namespace": NAMESPACE}
+        self.apply({"apiVersion": "v1", "kind": "Secret", "metadata": meta, "stringData": data})
+        return name
 
     def create_namespace(self, name: str) -> None:
         """Creates a namespace that enforces Pod Security."""
@@ -176,8 +183,14 @@ class Pipeline:
             matches = current.get("status") == status and (reason is None or current["reason"] == reason)
             return current if matches else None
 
+        return self.wait_until(matching, f"{kind} is {status} {reason or ''}", timeout)
+
+    def wait_until(
+        self, condition: Callable[[], T | None], what: str, timeout: float = _WAIT, pause: float = _PAUSE
+    ) -> T:
+        """Polls until the condition is true; returns its value. A failure describes the pipeline. Times in seconds."""
         try:
-            return wait_until(matching, f"{self.name}: {kind} is {status} {reason or ''}", timeout)
+            return waiting.wait_until(condition, f"{self.name}: {what}", timeout, pause)
         except AssertionError as e:
             raise AssertionError(f"{e}\n{self.describe()}") from None
 
@@ -221,11 +234,7 @@ class Pipeline:
 
     def wait_until_delivered(self, timeout: float = _WAIT) -> None:
         """Waits until the positions are at the ends of the source. timeout: seconds."""
-
-        try:
-            wait_until(lambda: self.lag() == 0, f"{self.name} has delivered everything", timeout)
-        except AssertionError as e:
-            raise AssertionError(f"{e}\n{self.describe()}") from None
+        self.wait_until(lambda: self.lag() == 0, "it has delivered everything", timeout)
 
     def wait_until_delivered_and_audit(self, directory: Path) -> None:
         """Waits until everything is delivered; fails unless the audit confirms the guarantee."""
@@ -327,8 +336,8 @@ def delete_topics(bootstrap: str, names: list[str]) -> None:
 
 
 def wait_until(condition: Callable[[], T | None], what: str, timeout: float = _WAIT) -> T:
-    """Polls twice a second until the condition is true, and returns its value; most conditions start a process."""
-    return waiting.wait_until(condition, what, timeout, pause=0.5)
+    """Polls until the condition is true; returns its value. timeout: seconds."""
+    return waiting.wait_until(condition, what, timeout, _PAUSE)
 
 
 def _logs(installation: Installation, pod: str) -> str:

@@ -63,10 +63,7 @@ class Delivery:
 
     def wait_until(self, condition: Callable[[], bool], what: str) -> None:
         """Polls every two seconds, because a look reads the whole output."""
-        try:
-            waiting.wait_until(condition, f"{self.pipeline.name}: {what}", WAIT, pause=2.0)
-        except AssertionError as e:
-            raise AssertionError(f"{e}\n{self.pipeline.describe()}") from None
+        self.pipeline.wait_until(condition, what, pause=2.0)
 
     def kill(self, pod: Mapping[str, Any]) -> None:
         """Kills a pod while records are delivered, and waits until more of them are."""
@@ -127,13 +124,6 @@ def check_in_cluster(p: Pipeline) -> dict[str, str]:
     return {point["name"]: point["verdict"] for point in json.loads(printed)}
 
 
-def create_secret(installed: Installation, name: str, **data: str) -> str:
-    """Creates or replaces a Secret; returns its name."""
-    meta = {"name": name, "namespace": NAMESPACE}
-    installed.apply({"apiVersion": "v1", "kind": "Secret", "metadata": meta, "stringData": data})
-    return name
-
-
 @pytest.fixture(scope="module")
 def s3(installed: Installation, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
     with S3Server(tmp_path_factory.mktemp("s3") / "server", MACHINE) as server:
@@ -142,7 +132,7 @@ def s3(installed: Installation, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 @pytest.fixture
 def bucket(installed: Installation, s3: S3Server) -> Bucket:
-    return Bucket(s3.endpoint, BUCKET, create_secret(installed, "lake-login", username=KEY, password=SECRET))
+    return Bucket(s3.endpoint, BUCKET, installed.create_secret("lake-login", username=KEY, password=SECRET))
 
 
 @pytest.fixture
@@ -157,7 +147,7 @@ def database(installed: Installation, tmp_path: Path) -> Iterator[Database]:
     with Postgres(MACHINE, PODS) as server:
         created = Database(server, tmp_path)
         for secret in created.secrets.iterdir():
-            create_secret(installed, secret.name, **{file.name: file.read_text() for file in secret.iterdir()})
+            installed.create_secret(secret.name, **{file.name: file.read_text() for file in secret.iterdir()})
         yield created
 
 
@@ -267,8 +257,8 @@ def test_records_arrive_once_in_another_kafka_cluster(second_kafka: EmbeddedKafk
     """With TLS and a login that are not those of the source, both from Secrets."""
     assert second_kafka.security is not None
     ((user, password),) = second_kafka.security.users.items()
-    login = create_secret(p.installation, "second-login", username=user, password=password)
-    ca = create_secret(p.installation, "second-ca", **{"ca.crt": second_kafka.ca_file.read_text()})
+    login = p.installation.create_secret("second-login", username=user, password=password)
+    ca = p.installation.create_secret("second-ca", **{"ca.crt": second_kafka.ca_file.read_text()})
     spec = sink_specs.to_another_cluster(p.name, second_kafka.secure_bootstrap_servers, login, ca)
     delivery = deliver(p, spec, lambda: sink_readers.json_rows(second_kafka.bootstrap_servers, f"{p.name}-out"))
     assert audit(p) == held(delivery)

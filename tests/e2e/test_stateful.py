@@ -10,22 +10,19 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import waiting
 from ackwright.local.demo import flights
 from e2e.command_line import run_ackwright
-from e2e.pipelines import NAMESPACE, Installation, Pipeline, pipeline
+from e2e.pipelines import Installation, Pipeline, pipeline
 from integration.support.pipelines import read
 from integration.support.s3_server import BUCKET, KEY, SECRET, S3Server
 from lab.network import MACHINE
 
 RECORDS = 8_000  # sent before the kill, and once more after it; four micro-batches
-WAIT = 400.0  # seconds; a driver starts in one or two minutes
 SQL = "SELECT origin AS key, CONCAT_WS(' ', origin, COUNT(*)) AS value FROM source GROUP BY origin"
 Checkpoint = Callable[[Installation, Path], Any]  # a context with the value of spec.checkpoint
 
@@ -51,10 +48,8 @@ def on_a_volume(installed: Installation, directory: Path) -> Iterator[dict[str, 
 @contextmanager
 def in_s3(installed: Installation, directory: Path) -> Iterator[dict[str, Any]]:
     with S3Server(directory / "server", MACHINE) as server:
-        meta = {"name": "state-login", "namespace": NAMESPACE}
-        login = {"username": KEY, "password": SECRET}
-        installed.apply({"apiVersion": "v1", "kind": "Secret", "metadata": meta, "stringData": login})
-        s3 = {"endpoint": server.endpoint, "credentialsSecret": {"name": "state-login"}}
+        login = installed.create_secret("state-login", username=KEY, password=SECRET)
+        s3 = {"endpoint": server.endpoint, "credentialsSecret": {"name": login}}
         yield {"uri": f"s3a://{BUCKET}/{uuid.uuid4().hex[:6]}", "s3": s3}
 
 
@@ -62,13 +57,6 @@ def last_counts(p: Pipeline) -> dict[str, int]:
     """The last count of each origin in the sink."""
     texts = [(r.value or b"").decode().split() for r in read(p.installation.kafka, p.sink)]
     return {origin: int(count) for origin, count in texts}
-
-
-def wait_until(condition: Callable[[], bool], what: str, p: Pipeline) -> None:
-    try:
-        waiting.wait_until(condition, f"{p.name}: {what}", WAIT, pause=1.0)
-    except AssertionError as e:
-        raise AssertionError(f"{e}\n{p.describe()}") from None
 
 
 @pytest.mark.parametrize("checkpoint", [on_a_volume, in_s3])
@@ -89,7 +77,7 @@ def test_counts_are_right_although_the_drivers_pod_is_killed(
         )
         p.wait_for("TopicsReady", "True")
         p.produce_flights(RECORDS)
-        wait_until(lambda: bool(last_counts(p)), "the first counts are written", p)
+        p.wait_until(lambda: bool(last_counts(p)), "the first counts are written")
         killed = p.driver()
         assert killed is not None
         p.produce_flights(RECORDS, skip=RECORDS)
@@ -98,7 +86,7 @@ def test_counts_are_right_although_the_drivers_pod_is_killed(
         p.wait_until_delivered()
         audit = run_ackwright(installed, "audit", p.name, "-o", "json")  # a Job with the pipeline's Secrets
         assert audit.returncode == 0, audit.stdout + audit.stderr
-        sent = islice(flights.records(flights.archive(), 2 * RECORDS), None)
+        sent = flights.records(flights.archive(), 2 * RECORDS)
         assert last_counts(p) == Counter(json.loads(value)["origin"] for _, value in sent)
         successor = p.driver()
         assert successor is not None

@@ -13,13 +13,7 @@ from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Reason
 from ackwright_stream.reports import Verdict
 from integration.support.audited import Pipeline, Record, wrong
-from integration.support.decided_batches import Batch, audited, row, stateful, stateful_audit
-
-WINDOWS = """
-    SELECT CAST(unix_timestamp(window.start) AS STRING) AS key, CAST(count(*) AS STRING) AS value
-    FROM source GROUP BY window(at, '10 seconds')
-"""
-COUNTS = "SELECT name AS key, CAST(count(*) AS STRING) AS value FROM source GROUP BY name"
+from integration.support.decided_batches import COUNTS, WINDOWS, Batch, audited, row, stateful, stateful_audit
 
 
 @pytest.fixture

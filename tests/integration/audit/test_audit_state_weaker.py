@@ -11,23 +11,25 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ackwright.local.kafka import EmbeddedKafka
+from ackwright_stream.audit_report import Report
 from ackwright_stream.jobspec import Guarantee
 from ackwright_stream.reports import Verdict
 from integration.support.audited import Pipeline, Record, wrong
-from integration.support.decided_batches import Batch, audited, row, stateful, stateful_audit
+from integration.support.decided_batches import COUNTS, WINDOWS, Batch, audited, row, stateful, stateful_audit
 
 LEAST, MOST = Guarantee.AT_LEAST_ONCE, Guarantee.AT_MOST_ONCE
 HELD, BROKEN, UNPROVEN = Verdict.HELD, Verdict.BROKEN, Verdict.UNPROVEN
-WINDOWS = """
-    SELECT CAST(unix_timestamp(window.start) AS STRING) AS key, CAST(count(*) AS STRING) AS value
-    FROM source GROUP BY window(at, '10 seconds')
-"""
-COUNTS = "SELECT name AS key, CAST(count(*) AS STRING) AS value FROM source GROUP BY name"
 
 
 @pytest.fixture
 def pipeline(kafka: EmbeddedKafka, spark: SparkSession) -> Pipeline:
     return stateful_audit(kafka.bootstrap_servers, spark)
+
+
+def judged(pipeline: Pipeline, guarantee: Guarantee, batches: list[Batch], output: list[Record]) -> Report:
+    """The report on a pipeline with this guarantee."""
+    pipeline.job = replace(pipeline.job, guarantee=guarantee)
+    return audited(pipeline, batches, output)
 
 
 # The watermark is 5 seconds behind the newest event time.
@@ -65,10 +67,8 @@ def test_windows(
     verdict: Verdict,
 ) -> None:
     stateful(pipeline, WINDOWS, "append")
-    pipeline.job = replace(pipeline.job, guarantee=guarantee)
-    report = audited(pipeline, TIMED, output)
-    assert wrong(report) == expected, report
-    assert report.verdict is verdict, report
+    report = judged(pipeline, guarantee, TIMED, output)
+    assert (wrong(report), report.verdict) == (expected, verdict), report
 
 
 UNTIMED = [
@@ -106,11 +106,9 @@ def test_of_counts_the_last_one_of_each_key_is_required_anywhere_and_all_are_num
     verdict: Verdict,
 ) -> None:
     stateful(pipeline, COUNTS, "update", timed=False)
-    pipeline.job = replace(pipeline.job, guarantee=guarantee)
-    report = audited(pipeline, UNTIMED, output)
-    assert wrong(report) == expected, report
+    report = judged(pipeline, guarantee, UNTIMED, output)
+    assert (wrong(report), report.verdict) == (expected, verdict), report
     assert report.delivered == len(output)
-    assert report.verdict is verdict, report
 
 
 DISTINCT = "SELECT name AS key, 'seen' AS value FROM (SELECT DISTINCT name FROM source)"
@@ -134,7 +132,5 @@ def test_deduplicated_records(
     verdict: Verdict,
 ) -> None:
     stateful(pipeline, DISTINCT, "update", timed=False)
-    pipeline.job = replace(pipeline.job, guarantee=guarantee)
-    report = audited(pipeline, UNTIMED, output)
-    assert wrong(report) == expected, report
-    assert report.verdict is verdict, report
+    report = judged(pipeline, guarantee, UNTIMED, output)
+    assert (wrong(report), report.verdict) == (expected, verdict), report

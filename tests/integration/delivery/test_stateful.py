@@ -5,7 +5,6 @@ See docs/protocol.md#stateful-pipelines.
 
 from __future__ import annotations
 
-import os
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +15,12 @@ import pytest
 
 from ackwright.local.kafka import EmbeddedKafka
 from integration.support.pipelines import read
-from integration.support.stateful_pipelines import BELIEVES_LOGS, Counted, StatefulPipeline, stateful_pipeline
+from integration.support.stateful_pipelines import (
+    Counted,
+    StatefulPipeline,
+    counted_behind_another_log,
+    stateful_pipeline,
+)
 from integration.support.stateful_windows import OF_WINDOW, count_windows, ended_windows
 from sql_texts import COUNTS_WITH_MARKS
 from waiting import wait_until
@@ -81,19 +85,8 @@ def test_a_log_that_names_another_evaluation_is_not_believed(
     pipeline: StatefulPipeline, tmp_path: Path, believes: bool
 ) -> None:
     """Control: with the log believed and the base not compared, the output is not that of one run."""
-    if believes:
-        (tmp_path / "sitecustomize.py").write_text(BELIEVES_LOGS)
-        pipeline.environment["PYTHONPATH"] = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
-    pipeline.killed_at("evaluated", 150)
-    undecided = pipeline.stored_last()
-    pipeline.killed_in_first_batch("batch-end")
-    last = pipeline.last_decision()
-    assert {ids[0] for ids in last.state[0]}.isdisjoint(undecided.values())
-    other = replace(last, state={0: tuple((undecided[p],) for p in sorted(undecided))})
-    (pipeline.state / last.directory / "commits" / str(last.batch)).write_text(other.commit)
-    pipeline.feed(150)
-    pipeline.drained()
-    assert (pipeline.counted() == Counted()) is not believes
+    counted = counted_behind_another_log(pipeline, tmp_path, believes=believes)
+    assert (counted == Counted()) is not believes
 
 
 @contextmanager

@@ -5,7 +5,6 @@ See docs/stateful.md#state-in-s3.
 
 from __future__ import annotations
 
-import os
 import uuid
 from collections.abc import Iterator
 from dataclasses import replace
@@ -23,7 +22,7 @@ from integration.support.pipelines import read
 from integration.support.s3_server import ADMIN, ADMIN_SECRET, BUCKET, KEY, READER, SECRET, S3Server
 from integration.support.state_buckets import BucketPipeline, bucket_pipeline, in_bucket, login
 from integration.support.stateful_lakes import stateful_lake
-from integration.support.stateful_pipelines import BELIEVES_LOGS, Counted
+from integration.support.stateful_pipelines import Counted, counted_behind_another_log
 from integration.support.stateful_windows import OF_WINDOW, count_windows, ended_windows
 from waiting import WAIT, wait_until
 
@@ -85,19 +84,8 @@ def test_a_log_that_names_another_evaluation_is_not_believed(
     pipeline: BucketPipeline, tmp_path: Path, believes: bool
 ) -> None:
     """Control: with the log believed and the base not compared, the output is not that of one run."""
-    if believes:
-        (tmp_path / "sitecustomize.py").write_text(BELIEVES_LOGS)
-        pipeline.environment["PYTHONPATH"] = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
-    pipeline.killed_at("evaluated", 150)
-    undecided = pipeline.stored_last()
-    pipeline.killed_in_first_batch("batch-end")
-    last = pipeline.last_decision()
-    assert {ids[0] for ids in last.state[0]}.isdisjoint(undecided.values())
-    other = replace(last, state={0: tuple((undecided[p],) for p in sorted(undecided))})
-    pipeline.write(f"{last.directory}/commits/{last.batch}", other.commit)
-    pipeline.feed(150)
-    pipeline.drained()
-    assert (pipeline.counted() == Counted()) is not believes
+    counted = counted_behind_another_log(pipeline, tmp_path, believes=believes)
+    assert (counted == Counted()) is not believes
 
 
 def test_decisions_of_a_table_are_in_the_bucket_as_well(kafka: EmbeddedKafka, server: S3Server, tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ See docs/stateful.md#join.
 
 from __future__ import annotations
 
-import os
 import uuid
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +18,7 @@ from ackwright_stream.audit import audit
 from ackwright_stream.reports import Verdict
 from integration.support.joined_pipelines import Event, JoinedPipeline, joined_pipeline
 from integration.support.pipelines import read
-from integration.support.stateful_pipelines import BELIEVES_LOGS
+from integration.support.stateful_pipelines import believe_logs
 from sql_texts import JOIN, JOIN_WITH_MARKS, joined_sides
 from waiting import ANSWER, WAIT, wait_until
 
@@ -131,8 +130,7 @@ def test_the_state_of_another_evaluation_is_not_joined_with(
     name = f"joins-{uuid.uuid4().hex[:8]}"
     pipeline = joined_pipeline(kafka.bootstrap_servers, name, tmp_path, JOIN_WITH_MARKS)
     if believes:
-        (tmp_path / "sitecustomize.py").write_text(BELIEVES_LOGS)
-        pipeline.environment["PYTHONPATH"] = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+        believe_logs(pipeline.environment, tmp_path)
     pipeline.feed(*orders(9, 1, at=1_000))
     pipeline.drained()
     pipeline.feed(*orders(0, 4, at=1_000), *payments(0, 4, at=1_100))  # one batch of the limit of offsets

@@ -15,6 +15,12 @@ from ackwright_stream.jobspec_values import STATE
 from ackwright_stream.positions import Lane
 from integration.support.audited import PARTITIONS, Pipeline, Record
 
+WINDOWS = """
+    SELECT CAST(unix_timestamp(window.start) AS STRING) AS key, CAST(count(*) AS STRING) AS value
+    FROM source GROUP BY window(at, '10 seconds')
+"""
+COUNTS = "SELECT name AS key, CAST(count(*) AS STRING) AS value FROM source GROUP BY name"
+
 
 @dataclass(frozen=True)
 class Batch:

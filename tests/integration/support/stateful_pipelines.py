@@ -6,6 +6,7 @@ record. The mark is in the state: output that was computed from the state of ano
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -31,7 +32,7 @@ OF_GROUP = 100
 DECISIONS = "ackwright-decisions"
 
 # As a driver would be that believes Spark's logs, and does not compare the state from which a batch was computed.
-BELIEVES_LOGS = """
+_BELIEVES_LOGS = """
 from ackwright_stream import decisions, state_log
 
 
@@ -153,6 +154,10 @@ class StatefulPipeline(DriverLives):
         }
         return {partition: f.stem.split("_")[1] for partition, f in newest.items()}
 
+    def write(self, name: str, text: str) -> None:
+        """Replaces a file of the state."""
+        (self.state / name).write_text(text)
+
     def last_decision(self) -> Decision:
         """The last decision of the pipeline."""
         of_pipeline = [r for r in read(self.servers, DECISIONS) if r.key == self.spec.group.encode()]
@@ -168,6 +173,31 @@ class StatefulPipeline(DriverLives):
             count, _, mark = record.value.decode().partition(" ")
             counts.setdefault(record.key.decode(), []).append((int(count), mark))
         return judge_counts(counts, self.partitions, self.fed)
+
+
+def believe_logs(environment: dict[str, str], directory: Path) -> None:
+    """Lets drivers with these variables believe Spark's logs. directory: for the code that does so."""
+    (directory / "sitecustomize.py").write_text(_BELIEVES_LOGS)
+    environment["PYTHONPATH"] = os.pathsep.join([str(directory), os.environ.get("PYTHONPATH", "")])
+
+
+def counted_behind_another_log(pipeline: StatefulPipeline, directory: Path, *, believes: bool) -> Counted:
+    """The output of a driver whose log of commits names the state of an evaluation that was not decided.
+
+    believes: as believe_logs().
+    """
+    if believes:
+        believe_logs(pipeline.environment, directory)
+    pipeline.killed_at("evaluated", 150)
+    undecided = pipeline.stored_last()
+    pipeline.killed_in_first_batch("batch-end")
+    last = pipeline.last_decision()
+    assert {ids[0] for ids in last.state[0]}.isdisjoint(undecided.values())
+    other = replace(last, state={0: tuple((undecided[p],) for p in sorted(undecided))})
+    pipeline.write(f"{last.directory}/commits/{last.batch}", other.commit)
+    pipeline.feed(150)
+    pipeline.drained()
+    return pipeline.counted()
 
 
 @contextmanager
