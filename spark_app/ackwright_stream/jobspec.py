@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from ackwright_stream.jobspec_sinks import (
@@ -32,23 +32,21 @@ from ackwright_stream.jobspec_values import (
     RULE_1,
     RULE_8,
     S3A_SCHEME,
-    SAME_RELEASE,
     STATE,
     WRITER,
     Cluster,
     Format,
     Guarantee,
     Required,
-    checked,
     s3_region,
 )
+from ackwright_stream.jobspec_versions import checked, require_readable, values_of, version_of
 from ackwright_stream.reasons import ExitCode, Reason
 
 __all__ = [
     "INSTANCE_ID",
     "S3A_SCHEME",
     "STATE",
-    "VERSION",
     "Autoscaling",
     "Cluster",
     "DeadLetterTopic",
@@ -80,7 +78,6 @@ __all__ = [
 
 # Functions of Spark's SQL that call any method of the job's JVM, and thereby read its Secrets or start programs.
 REFUSED_FUNCTIONS = ("java_method", "reflect", "try_reflect")
-VERSION = 5  # of this format; the operator and the job image must agree
 
 
 @dataclass(frozen=True)
@@ -225,7 +222,6 @@ class JobSpec:
     progress_port: int  # 0: any free port
     operation_timeout_ms: int  # of one call to Kafka
     restart: Restart
-    version: int = VERSION
 
     def __post_init__(self) -> None:
         """Raises ValueError for settings that break the protocol."""
@@ -279,18 +275,19 @@ class JobSpec:
 
 
 def to_json(job: JobSpec) -> str:
-    """The jobspec as JSON text, keys sorted, so that equal jobs are equal texts."""
-    return json.dumps(asdict(job), sort_keys=True, indent=2) + "\n"
+    """The jobspec as JSON text, keys sorted, so that equal jobs are equal texts, also in a later release."""
+    return json.dumps({**values_of(job), "version": version_of(job)}, sort_keys=True, indent=2) + "\n"
 
 
 def from_json(text: str) -> JobSpec:
-    """The jobspec that to_json wrote. Raises ValueError for another version, for unknown or missing fields by their
-    names, and for anything else that is not a jobspec."""
+    """The jobspec that to_json of this release or an earlier one wrote.
+
+    Raises ValueError for a version that this job does not read, for unknown or missing fields by their names, and for
+    anything else that is not a jobspec.
+    """
     try:
         data: dict[str, Any] = json.loads(text)
-        version = data["version"]
-        if version != VERSION:
-            raise ValueError(f"jobspec version {version} is not {VERSION}; {SAME_RELEASE}")
+        require_readable(data.pop("version"))
         source = checked(Source, data, "source")
         return JobSpec(
             **{

@@ -10,13 +10,12 @@ from ackwright_stream.jobspec_values import (
     CREATES_NO_TOPICS,
     MEMBER,
     RULE_1,
-    SAME_RELEASE,
     WRITER,
     Cluster,
     Format,
     Required,
-    checked,
 )
+from ackwright_stream.jobspec_versions import checked, unknown_sink
 
 
 class SinkSpec(Protocol):
@@ -46,7 +45,7 @@ class SinkSpec(Protocol):
 
     @classmethod
     def of_json(cls, value: Mapping[str, Any]) -> Self:
-        """What dataclasses.asdict() returned. Raises KeyError, TypeError or ValueError for anything else."""
+        """What jobspec_versions.values_of() returned. Raises KeyError, TypeError or ValueError for anything else."""
         ...
 
 
@@ -100,7 +99,7 @@ class DeadLetterTopic:
 
     @classmethod
     def of_sink(cls, value: Mapping[str, Any]) -> Self | None:
-        """The field `dead_letters` of what asdict() returned for a sink. Raises as SinkSpec.of_json()."""
+        """The field `dead_letters` of what values_of() returned for a sink. Raises as SinkSpec.of_json()."""
         return cls(**checked(cls, value, "dead_letters", "sink.")) if value["dead_letters"] else None
 
 
@@ -311,7 +310,7 @@ def sink_from_json(data: Mapping[str, Any]) -> SinkSpec:
     kind = data["sink"].get("kind")
     if kind not in _SINKS:
         known = ", ".join(sorted(_SINKS))
-        raise ValueError(f"jobspec has a sink of kind {kind!r}, and this job knows {known}; {SAME_RELEASE}")
+        raise unknown_sink(kind, known)
     return _SINKS[kind].of_json(checked(_SINKS[kind], data, "sink"))
 
 

@@ -6,9 +6,8 @@ Standard library only.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
 
 
 class Guarantee(StrEnum):
@@ -81,19 +80,3 @@ def s3_region(region: str | None, endpoint: str | None) -> str | None:
     Other servers than AWS accept any, and clients require one.
     """
     return region or ("us-east-1" if endpoint else None)
-
-
-SAME_RELEASE = "the operator and the job image must be of the same release"
-
-
-def checked(kind: Any, data: Mapping[str, Any], name: str | None = None, path: str = "") -> Mapping[str, Any]:
-    """The JSON object of a dataclass, which is data itself or its field `name`. Raises ValueError unless its keys are
-    the fields. path: of data in the jobspec."""
-    value: Mapping[str, Any] = data if name is None else data[name]
-    prefix = path if name is None else f"{path}{name}."
-    known = {f.name for f in fields(kind)}
-    for problem, names in (("unknown", value.keys() - known), ("missing", known - value.keys())):
-        if names:
-            listed = ", ".join(f"{prefix}{n}" for n in sorted(names))
-            raise ValueError(f"jobspec has {problem} fields: {listed}; {SAME_RELEASE}")
-    return value

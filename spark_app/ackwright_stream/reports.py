@@ -20,6 +20,7 @@ from ackwright_stream.jobspec import ExitCode, Reason
 _TERMINATION_MESSAGE = 4096  # bytes that Kubernetes keeps of one
 # A user's image writes reports, and any program can write positions: these go into the status only in Kafka's forms.
 _FINGERPRINT, _TOPIC = re.compile(r"[0-9a-f]{1,64}"), re.compile(r"[a-zA-Z0-9._-]{1,249}")
+_REASON = re.compile(r"[A-Z][A-Za-z]{1,60}")
 _TOPIC_ID = re.compile(r"[a-zA-Z0-9_+/-]{1,64}")  # librdkafka writes base64 with + and /, Kafka's tools with - and _
 
 
@@ -141,12 +142,15 @@ class Failure:
     def of_json(cls, value: Mapping[str, Any]) -> Self:
         """Raises KeyError, TypeError or ValueError for anything that as_json() did not return.
 
-        A fingerprint or a topic in another form counts as absent, as in a message of an earlier release.
+        A fingerprint or a topic in another form counts as absent, as in a message of an earlier release. A reason that
+        a later release has added is Unexpected, and part of the message.
         """
-        reason, message = Reason(value["reason"]), str(value["message"])
+        reason, message = value["reason"], str(value["message"])
+        if _REASON.fullmatch(reason) and reason not in set(Reason):
+            reason, message = Reason.UNEXPECTED, f"{reason}: {message}"
         fingerprint, topic = value.get("fingerprint"), value.get("lostTopic")
         return cls(
-            reason,
+            Reason(reason),
             message,
             fingerprint if _matches(_FINGERPRINT, fingerprint) else None,
             LostTopic.recreated(topic.get("name"), topic.get("id"), topic.get("currentId"))

@@ -59,12 +59,12 @@ class Installation:
         labels = {"pod-security.kubernetes.io/enforce": "restricted"}
         self.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}})
 
-    def install(self, **more: Any) -> None:
+    def install(self, chart: Path = CHART, **more: Any) -> None:
         """Installs or upgrades the release. more: further values."""
         # --take-ownership, because an external cluster may already have the CRD.
-        self.helm("upgrade", "--install", "--take-ownership", **more)
+        self.helm("upgrade", "--install", "--take-ownership", chart=chart, **more)
 
-    def helm(self, *command: str, **more: Any) -> None:
+    def helm(self, *command: str, chart: Path = CHART, **more: Any) -> None:
         """Runs helm install or upgrade with the tests' values; returns when the operator is ready."""
         settings = {
             "watchNamespaces": [NAMESPACE],
@@ -75,7 +75,7 @@ class Installation:
         values = self.cluster.kubeconfig.parent / "values.yaml"
         values.write_text(yaml.safe_dump(settings))
         self.cluster.helm(
-            *command, RELEASE, CHART, "--namespace", SYSTEM, "--values", values, "--wait", "--timeout", "2m"
+            *command, RELEASE, chart, "--namespace", SYSTEM, "--values", values, "--wait", "--timeout", "2m"
         )
 
     def uninstall(self) -> None:

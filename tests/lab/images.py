@@ -47,24 +47,25 @@ class Image:
     archive: Path  # the file that is loaded on nodes
 
 
-def build(target: str, report: Callable[[str], None]) -> Image:
+def build(target: str, report: Callable[[str], None], root: Path = REPOSITORY) -> Image:
     """The image of one target of the Dockerfile: "operator" or "spark". Raises LabError if the build is not possible.
 
     Its tag is derived from its content: changed files that are not part of the target do not change the tag.
+    root: of a clone of this repository.
     """
     packages.install_missing(packages.IMAGES, report)
     with _build_lock():
         base = _base(report)
-        files = _tracked_files()
+        files = _tracked_files(root)
         identity = hashlib.sha256(f"{base} {target}".encode())
         for file in files:
-            identity.update(f"{file.relative_to(REPOSITORY)} {file.stat().st_mode:o} {file.stat().st_size}\n".encode())
+            identity.update(f"{file.relative_to(root)} {file.stat().st_mode:o} {file.stat().st_size}\n".encode())
             identity.update(file.read_bytes())
         tag_file = _archives() / f"{target}-{identity.hexdigest()[:16]}.built"
         if not tag_file.exists() or not _image(target, tag_file.read_text()).archive.exists():
             started_at = time.monotonic()
             report(f"building the image {target}")
-            tag_file.write_text(_build(target, base, files))
+            tag_file.write_text(_build(target, base, root, files))
             report(f"built the image {target} in {time.monotonic() - started_at:.0f} s")
         image = _image(target, tag_file.read_text())
         os.utime(image.archive)
@@ -76,13 +77,13 @@ def _image(target: str, tag: str) -> Image:
     return Image(f"localhost/ackwright-{target}:{tag}", _archives() / f"{target}-{tag}.tar")
 
 
-def _build(target: str, base: str, files: list[Path]) -> str:
+def _build(target: str, base: str, root: Path, files: list[Path]) -> str:
     """Builds the image, writes its archive if it does not exist, and returns the image's tag."""
     id_file = _archives() / f"{target}.iid"
     with tempfile.TemporaryDirectory(prefix="ackwright-context-") as directory:
         context = Path(directory)
         for file in files:
-            copy = context / file.relative_to(REPOSITORY)
+            copy = context / file.relative_to(root)
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(file, copy)
             os.utime(copy, (_FILE_TIME, _FILE_TIME))
@@ -157,14 +158,14 @@ def _this_machine_runs_suite() -> bool:
     return False
 
 
-def _tracked_files() -> list[Path]:
+def _tracked_files(root: Path) -> list[Path]:
     """The build context: the files that git tracks below the paths which .dockerignore lets into a build."""
-    ignore = REPOSITORY / ".dockerignore"
+    ignore = root / ".dockerignore"
     included = [line[1:] for line in ignore.read_text().splitlines() if line.startswith("!")]
-    names = run("git", "-C", REPOSITORY, "ls-files", "-z", "--", "Dockerfile", ignore.name, *included).split("\0")
-    files = sorted(REPOSITORY / name for name in names if name)
-    if REPOSITORY / "Dockerfile" not in files:
-        raise LabError(f"git tracks no Dockerfile in {REPOSITORY}; images are built only from files that git tracks")
+    names = run("git", "-C", root, "ls-files", "-z", "--", "Dockerfile", ignore.name, *included).split("\0")
+    files = sorted(root / name for name in names if name)
+    if root / "Dockerfile" not in files:
+        raise LabError(f"git tracks no Dockerfile in {root}; images are built only from files that git tracks")
     return [file for file in files if file.is_file()]
 
 

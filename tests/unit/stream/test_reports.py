@@ -124,7 +124,7 @@ def test_without_a_file_or_a_failure_nothing_is_written(tmp_path: Path, capsys: 
 def test_a_jobspec_that_is_wrong_is_reported_by_job_and_audit(tmp_path: Path, module: str, version: int | None) -> None:
     file, written = tmp_path / "job.json", tmp_path / "ending"
     if version:
-        file.write_text(jobspec.to_json(replace(JOB, version=version)))
+        file.write_text(json.dumps({**json.loads(jobspec.to_json(JOB)), "version": version}))
     argv = [sys.executable, "-m", module, "--jobspec", str(file), "--ending", str(written)]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=ANSWER, check=False)
     assert done.returncode == ExitCode.INVALID
@@ -135,6 +135,17 @@ def test_a_jobspec_that_is_wrong_is_reported_by_job_and_audit(tmp_path: Path, mo
     assert ending.failure.reason is Reason.INVALID_SPEC
     assert str(file) in ending.failure.message
     assert done.stderr.splitlines()[-1] == f"ackwright: {ending.failure}"
+
+
+def test_a_reason_that_a_later_release_has_added_is_unexpected() -> None:
+    read = Failure.of_json({"reason": "PlanetUnreachable", "message": "it is behind the sun"})
+    assert read == Failure(Reason.UNEXPECTED, "PlanetUnreachable: it is behind the sun")
+
+
+@pytest.mark.parametrize("reason", ["", "red\ngreen", 7, None, "X" * 100])
+def test_what_is_no_reason_is_no_failure(reason: object) -> None:
+    with pytest.raises((ValueError, TypeError)):
+        Failure.of_json({"reason": reason, "message": ""})
 
 
 def test_progress_that_cannot_be_served_is_reported(tmp_path: Path) -> None:
