@@ -36,7 +36,7 @@ def test_an_ending_is_read_as_it_was_written(ending: Ending) -> None:
         "3",
         "{}",
         '{"exitCode": 3}',
-        '{"exitCode": 3, "failure": {"reason": "NoSuchReason", "message": "x"}}',
+        '{"exitCode": 3, "failure": {"reason": "no such reason", "message": "x"}}',
         '{"exitCode": 3, "failure": "DataExpired: gone"}',
         FAILED.to_json()[:-5],
     ],
@@ -75,7 +75,7 @@ def test_a_failure_without_them_or_with_other_values_is_a_failure(fields: dict[s
     assert ending == Ending(3, Failure(Reason.TOPIC_REPLACED, "topic in"))
 
 
-@pytest.mark.parametrize("value", ["PositionsMoved: moved", [], 7, {}, {"reason": "NoSuchReason", "message": "x"}])
+@pytest.mark.parametrize("value", ["PositionsMoved: moved", [], 7, {}, {"reason": "no such reason", "message": "x"}])
 def test_anything_else_is_no_failure(value: Any) -> None:
     with pytest.raises((KeyError, TypeError, ValueError)):
         Failure.of_json(value)
