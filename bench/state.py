@@ -36,6 +36,7 @@ from bench.runs import (
 from bench.throughput import durations
 
 TARGET = 0.8  # the rate of exactly-once relative to that of Spark's own sink
+TARGET_START_S = 30.0  # from the launch of a driver with a large state to its first batch
 PARTITIONS = 4  # of source and state
 WARM_UP = 3  # batches
 WATERMARK_S, WINDOW_S = 10, 60
@@ -167,7 +168,10 @@ def _starts(context: Context, size: int) -> list[Figure]:
                 seconds[name].append(candidates[name].start())
                 context.report(f"start with a large state, {name}, round {number + 1}: {seconds[name][-1]:.1f} s")
     title = f"launch of a driver with a state of {size / 1e9:g} GB to its first batch"
-    return [median(f"{title}: {name}", of_name, "s") for name, of_name in seconds.items()]
+    targets = {EXACTLY_ONCE: TARGET_START_S}
+    return [
+        median(f"{title}: {name}", of_name, "s", targets.get(name), at_least=False) for name, of_name in seconds.items()
+    ]
 
 
 class _Large:
