@@ -51,6 +51,7 @@ def delivering(p: Pipeline) -> Mapping[str, Any]:
     p.produce_flights(RECORDS, skip=RECORDS)
     driver = p.driver()
     assert driver is not None
+    assert "deletionTimestamp" not in driver["metadata"]
     return driver
 
 
