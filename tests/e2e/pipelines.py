@@ -38,7 +38,6 @@ SETTINGS = {
     "NODE_LOST": "5",
     "DRAIN": "60",
     "CRASH_DELAY_MAX": "20",
-    "STUCK": "60",
 }
 
 

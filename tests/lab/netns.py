@@ -7,6 +7,7 @@ import fcntl
 import json
 import os
 import shutil
+import signal
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -36,7 +37,10 @@ class NetnsCluster(Cluster):
 
     @classmethod
     def bring_up(cls, nodes: int, report: Callable[[str], None]) -> NetnsCluster:
-        """The running cluster, with hosts reconnected and brokers restarted, or a new one. Raises LabError."""
+        """The running cluster, with hosts reconnected, kubelets resumed and brokers restarted, or a new one.
+
+        Raises LabError.
+        """
         if os.geteuid() != 0:
             raise LabError(
                 f"only root can create network namespaces; run as root, or name a cluster in {KUBECONFIG_VARIABLE}"
@@ -89,6 +93,10 @@ class NetnsCluster(Cluster):
     @property
     def brokers(self) -> Brokers:
         return self._brokers
+
+    def node(self, name: str) -> Node:
+        """The node of this name."""
+        return next(node for node in self.members if node.name == name)
 
     @property
     def hosts(self) -> dict[str, Host]:
@@ -143,6 +151,8 @@ class NetnsCluster(Cluster):
     def _recover(self) -> None:
         for host in self.hosts.values():
             host.reconnect()
+        for node in self.members:
+            node.kubelet.send_signal(signal.SIGCONT)
         for broker in self._brokers.brokers:
             if broker.alive:
                 broker.resume()
@@ -195,8 +205,8 @@ class NetnsCluster(Cluster):
                 node.check()
             return set(self.ready_nodes()) == set(self.nodes)
 
-        kubelet = self.members[0].daemons[1]
-        wait_until(ready, f"{', '.join(self.nodes)} are Ready", _READY_TIMEOUT, kubelet.exit_cause)
+        cause = self.members[0].kubelet.exit_cause
+        wait_until(ready, f"{', '.join(self.nodes)} are Ready", _READY_TIMEOUT, cause)
 
     def ready_nodes(self) -> list[str]:
         """The names of the nodes whose condition Ready is True."""

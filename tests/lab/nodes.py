@@ -58,6 +58,10 @@ class Node:
         return tuple(Daemon(f"{program}-{self.name}") for program in ("containerd", "kubelet", "kube-proxy"))
 
     @property
+    def kubelet(self) -> Daemon:
+        return self.daemons[1]
+
+    @property
     def _files(self) -> Path:
         return STATE / self.name
 
@@ -108,6 +112,14 @@ class Node:
             self.ctr("images", "import", Path("/var/lib/images") / archive.name, timeout=600)
         finally:
             node_copy.unlink()
+
+    def container_log(self, namespace: str, pod: str, uid: str, container: str) -> str:
+        """What the containers of this name in a pod have written, from the node's files: also if it is disconnected.
+
+        Each line begins with its time and stream. uid: the pod's.
+        """
+        directory = self._files / "log" / "pods" / f"{namespace}_{pod}_{uid}" / container
+        return "".join(file.read_text(errors="replace") for file in sorted(directory.glob("*.log")))
 
     def check(self) -> None:
         """Raises DaemonEnded if one of the node's daemons has ended."""

@@ -102,6 +102,9 @@ def test_a_pod_runs_on_each_node_and_its_log_can_be_read(pods: NetnsCluster) -> 
     nodes = pods.kubectl("--namespace=probe", "get", "pods", "--output", "jsonpath={.items[*].spec.nodeName}")
     assert sorted(nodes.split()) == ["node1", "node2"]
     assert [pods.kubectl("--namespace=probe", "logs", pod).strip() for pod in PODS] == ["waiting", "waiting"]
+    pod = json.loads(pods.kubectl("--namespace=probe", "get", "pod", PODS[0], "--output", "json"))
+    node = pods.node(pod["spec"]["nodeName"])
+    assert node.container_log("probe", PODS[0], pod["metadata"]["uid"], "probe").endswith(" waiting\n")
 
 
 def test_names_resolve_in_pods(pods: NetnsCluster) -> None:

@@ -39,12 +39,14 @@ def pipeline(kafka: EmbeddedKafka, server: S3Server, tmp_path: Path) -> Iterator
         yield created
 
 
-def test_windows_go_on_over_kills_around_the_decision(kafka: EmbeddedKafka, server: S3Server, tmp_path: Path) -> None:
-    """State is stored and nothing decided; then the decision is made, and Spark's log of it is not written."""
+@pytest.mark.parametrize("point", ["evaluated", "batch-end"])
+def test_windows_go_on_over_a_kill_around_the_decision(
+    kafka: EmbeddedKafka, server: S3Server, tmp_path: Path, point: str
+) -> None:
+    """State is stored and nothing decided; or the decision is made, and Spark's log of it is not written."""
     with bucket_pipeline(kafka, server, tmp_path, f"windows-{uuid.uuid4().hex[:8]}", partitions=1) as pipeline:
         count_windows(pipeline)
-        for point in ("evaluated", "batch-end"):
-            pipeline.killed_at(point)
+        pipeline.killed_at(point)
         passed = ended_windows(pipeline.fed)
         with pipeline.life() as job:
             pipeline.caught_up(job)

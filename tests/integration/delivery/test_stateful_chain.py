@@ -46,12 +46,13 @@ def pipeline(kafka: EmbeddedKafka, tmp_path: Path) -> Iterator[StatefulPipeline]
 @pytest.mark.parametrize(
     "points",
     [
-        ("evaluated", "after-commit"),  # first, both states are stored and nothing is decided
+        ("evaluated",),  # both states are stored and nothing is decided
+        ("after-commit",),
         ("before-commit", "batch-end"),
     ],
-    ids=["decided", "batch"],
+    ids=["evaluated", "decided", "batch"],
 )
-def test_both_states_are_of_one_evaluation_over_kills(pipeline: StatefulPipeline, points: tuple[str, str]) -> None:
+def test_both_states_are_of_one_evaluation_over_kills(pipeline: StatefulPipeline, points: tuple[str, ...]) -> None:
     for point in points:
         pipeline.killed_at(point)
     pipeline.drained()

@@ -70,10 +70,11 @@ def pipeline(request: pytest.FixtureRequest, kafka: EmbeddedKafka, tmp_path: Pat
 @pytest.mark.parametrize(
     "points",
     [
-        ("before-commit", "after-commit"),  # rows and decision are files that no version names, or one without a name
+        ("before-commit",),  # rows and decision are files that no version names, or one without a name
+        ("after-commit",),
         ("evaluated", "batch-end"),  # state is stored and nothing is decided; before Spark's log of commits
     ],
-    ids=["commit", "batch"],
+    ids=["before", "after", "batch"],
 )
 def test_windows_are_written_once_over_kills(pipeline: StatefulLake, points: tuple[str, ...]) -> None:
     for point in points:

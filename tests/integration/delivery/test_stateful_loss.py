@@ -44,10 +44,11 @@ def accepting(job: JobSpec, fingerprint: str | None) -> JobSpec:
 @pytest.mark.parametrize(
     "points",
     [
+        (),
         ("evaluated",),  # nothing is decided: the next driver begins empty as well
         ("evaluated", "batch-end"),
     ],
-    ids=["undecided", "decided"],
+    ids=["undisturbed", "undecided", "decided"],
 )
 def test_lost_state_starts_empty_once_its_loss_is_accepted(
     kafka: EmbeddedKafka, tmp_path: Path, spark: SparkSession, points: tuple[str, ...]

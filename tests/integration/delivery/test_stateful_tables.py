@@ -53,10 +53,11 @@ def change(pipeline: StatefulTable, directory: Path, module: str) -> None:
 @pytest.mark.parametrize(
     "points",
     [
-        ("before-commit", "after-commit"),  # rows and decision are in an open transaction
+        ("before-commit",),  # rows and decision are in an open transaction
+        ("after-commit",),
         ("evaluated", "batch-end"),  # state is stored and nothing is decided; before Spark's log of commits
     ],
-    ids=["commit", "batch"],
+    ids=["before", "after", "batch"],
 )
 def test_counts_go_on_over_kills_at_each_step(pipeline: StatefulTable, points: tuple[str, ...]) -> None:
     for point in points:
