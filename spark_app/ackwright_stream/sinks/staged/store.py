@@ -136,6 +136,7 @@ class StagingStore(ABC, Generic[V, F]):
             # is refused. If the outcome is unknown, a later join takes the next generation.
             generation = (version.lookup(self.names.generation) or 0) + 1
             if self._create(version, {self.names.generation: generation}):
+                self._log.require_conditional(version)
                 membership = str(generation).encode()
                 self._member, self._watched = (membership, time.monotonic()), None
                 return membership
