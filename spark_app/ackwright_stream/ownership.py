@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 
 from ackwright_stream import delivery, positions, topic_ids
@@ -47,6 +47,7 @@ class Ownership:
     lanes: Lanes
     decision: Decision | None = None  # of a stateful pipeline: the last one, behind which the positions are
     accepted_loss: str | None = None  # of the state of a pipeline that has positions and no such decision
+    before: Mapping[Lane, Position | None] = field(default_factory=dict)  # the positions as it has taken them
 
     @property
     def driver(self) -> int:
@@ -81,7 +82,7 @@ def take(job: JobSpec, cluster: Cluster, sink: Sink, previous: int | None = None
     # All older tasks are fenced, so what became of the old topic's records is in the output.
     output_ends = sink.output_ends() if starts.restarted else None
     lanes.settle(starts.offsets, starts.to_record, output_ends, starts.restarted, starts.accepted)
-    return Ownership(starts.offsets, starts.expired, lanes, decision, accepted_loss)
+    return Ownership(starts.offsets, starts.expired, lanes, decision, accepted_loss, starts.current)
 
 
 def _decision(

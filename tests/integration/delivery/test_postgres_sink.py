@@ -13,8 +13,8 @@ import pytest
 
 from ackwright.local.kafka import EmbeddedKafka
 from ackwright_stream.jobspec import ExitCode
-from integration.support.postgres import Database
-from integration.support.postgres_pipelines import EACH, PARTITIONS, Pipeline, pipeline
+from integration.support.postgres import Database, Postgres
+from integration.support.postgres_pipelines import EACH, PARTITIONS, TABLE, Pipeline, pipeline
 from integration.support.produce import produce
 from waiting import WAIT, wait_until
 
@@ -80,6 +80,30 @@ def test_the_other_guarantees_keep_their_order(
     assert verdict.lost in lost
     assert (verdict.duplicated, verdict.unexpected) == (duplicated, 0)
     assert p.positions() == [p.fed] * PARTITIONS
+
+
+def test_what_was_claimed_when_the_server_is_killed_counts_as_abandoned_at_most_once(
+    kafka: EmbeddedKafka, fragile_postgres: Postgres, tmp_path: Path
+) -> None:
+    """The driver can count it only when the server answers again: until then nobody knows which lanes were claimed."""
+    database = Database(fragile_postgres, tmp_path / "fragile")
+    database.sql(TABLE)
+    p = pipeline(kafka, database, tmp_path, "at-most-once")
+    with p.life() as job:
+        p.caught_up(job)
+        hit = job.arm("claimed")
+        p.feed()
+        job.arrived(hit)
+        fragile_postgres.kill()
+        job.release("claimed")
+        job.until(lambda now: now["restarts"], "the batch fails")
+        fragile_postgres.start()
+        p.caught_up(job)
+        abandoned = job.progress()["abandonedRecords"]
+        p.drain(job)
+    verdict = p.verdict()
+    assert 0 < verdict.lost <= abandoned, "the rows of the other task may have been written"
+    assert (verdict.duplicated, verdict.unexpected) == (0, 0)
 
 
 def test_rows_of_a_batch_that_is_repeated_are_there_once_by_key_at_least_once(
