@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from ackwright.api.checks import Broken, Cel, Check, Validation
+from ackwright.api.checks import Broken, Cel, Check, Validation, unchangeable
 from ackwright.api.fields import About, Model
 from ackwright.api.quantities import Host, Identifier, MaxFraction, Port, Switch
 from ackwright.api.secret_fields import CaSecret, CredentialsSecret
@@ -31,6 +31,7 @@ from ackwright_stream.jobspec import Guarantee
 
 _PATH = "spec.sink.postgres"
 _DECISIONS = "ackwright.decisions"
+_OTHER_TABLE = "the positions say that the rows before them are in the table, and another one lacks these"
 LOCK_TIMEOUT_MS = 5_000
 _SESSION: Settings = (
     Setting("synchronous_commit", "on", "a committed row survives a crash of the server"),
@@ -106,7 +107,14 @@ class PostgresSink(Sink):
 
     host: Annotated[Host, About("The server; the name in its certificate.")]
     port: Annotated[Port, About("The server's port.")] = 5432
-    database: Annotated[Identifier, About("The database of the table, and of the positions.")]
+    database: Annotated[
+        Identifier,
+        About("The database of the table, and of the positions. Cannot be changed."),
+        unchangeable(
+            "the positions are in the database, and another one has none",
+            "write the old database, or create another pipeline",
+        ),
+    ]
     credentials_secret: Annotated[
         CredentialsSecret, About("A Secret of the same namespace with the keys username and password.")
     ]
@@ -117,8 +125,17 @@ class PostgresSink(Sink):
             "trusts are trusted."
         ),
     ] = None
-    schema_name: Annotated[Identifier, Field(alias="schema"), About("The schema of the table.")] = "public"
-    table: Annotated[Identifier, About("The table. Its columns are those of the transform's output, by name.")]
+    schema_name: Annotated[
+        Identifier,
+        Field(alias="schema"),
+        About("The schema of the table. Cannot be changed."),
+        unchangeable(_OTHER_TABLE, "write the old schema, or create another pipeline"),
+    ] = "public"
+    table: Annotated[
+        Identifier,
+        About("The table. Its columns are those of the transform's output, by name. Cannot be changed."),
+        unchangeable(_OTHER_TABLE, "write the old table, or create another pipeline"),
+    ]
     mode: Annotated[
         Literal["append", "upsert"], About("append: each row is added. upsert: a row replaces the one with its key.")
     ] = "append"
