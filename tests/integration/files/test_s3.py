@@ -106,7 +106,7 @@ def test_a_server_that_ignores_the_condition_is_refused(spec: JobSpec) -> None:
         with pytest.raises(JobError, match="ignores If-None-Match") as caught:
             Driver(with_sink(spec, endpoint=endpoint))
         assert caught.value.reason is Reason.TABLE_UNSUITABLE
-        assert len(conditional) == 2, "the entry, and the request that shows that it would be replaced"
+        assert len(conditional.paths) == 2, "the entry, and the request that shows that it would be replaced"
 
 
 def test_of_two_tasks_with_other_boundaries_one_creates_its_file(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import requests
@@ -19,17 +20,31 @@ _FORWARDED = ("content-type", "range", "x-amz-content-sha256")
 _PASSED_ON = ("content-length", "content-range", "content-type", "etag", "last-modified")
 
 
+@dataclass
+class Requests:
+    """The requests that had the header."""
+
+    paths: list[str] = field(default_factory=list)
+    meanwhile: Callable[[], object] | None = None  # called once, while the next one is on its way
+
+    def arrives(self, path: str) -> None:
+        self.paths.append(path)
+        call, self.meanwhile = self.meanwhile, None
+        if call is not None:
+            call()
+
+
 @contextlib.contextmanager
-def ignoring_conditions(endpoint: str) -> Iterator[tuple[str, list[str]]]:
-    """The address of the proxy, and the paths of the requests that had the header."""
-    conditional: list[str] = []
+def ignoring_conditions(endpoint: str) -> Iterator[tuple[str, Requests]]:
+    """The address of the proxy, and what it has seen."""
+    conditional = Requests()
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
         def _forward(self) -> None:
             if "If-None-Match" in self.headers:
-                conditional.append(self.path)
+                conditional.arrives(self.path)
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
             headers = {name: self.headers[name] for name in _FORWARDED if name in self.headers}
             request = AWSRequest(self.command, endpoint + self.path, headers, body)
