@@ -311,6 +311,8 @@ def check(job: JobSpec) -> Cluster:
         raise JobError(Reason.INVALID_SPEC, f"sink.{job.sink.kind} takes no stateful pipeline; choose another sink")
     cluster.check(sink.topics)
     sink.check()
+    if job.expects_positions:  # before a table is created for another place's rows
+        ownership.require_known(job, sink, cluster.topology().lanes)
     state_bucket.check(job.state)
     return cluster
 
@@ -336,7 +338,10 @@ def check_sink(job: JobSpec) -> None:
     spark = start_spark(job)
     try:
         job = schemas.resolved(spark, job, register=False)
-        registry.for_driver(job, None).check(_output(spark, job))
+        sink = registry.for_driver(job, None)
+        sink.check(_output(spark, job))
+        if job.expects_positions:
+            ownership.require_known(job, sink)
         state_bucket.check(job.state)
     finally:
         spark.stop()

@@ -225,6 +225,8 @@ class JobSpec:
     progress_port: int  # 0: any free port
     operation_timeout_ms: int  # of one call to Kafka
     restart: Restart
+    # A sink without any trace of the pipeline is another one: it had delivered when its sink was last changed.
+    expects_positions: bool
     version: int = VERSION
 
     def __post_init__(self) -> None:

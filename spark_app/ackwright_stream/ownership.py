@@ -154,6 +154,25 @@ def _check_before_join(lanes: Lanes, topic_lanes: Iterable[Lane]) -> None:
         time.sleep(0.1)
 
 
+def require_known(job: JobSpec, sink: Sink, lanes: Iterable[Lane] = ()) -> None:
+    """Raises JobError(POSITION_LOST) if the pipeline has delivered, and the sink knows nothing of it.
+
+    lanes: whose positions count as well, which a person may have set by hand. Failure window: an edit of the sink's
+    address, which leads to another server. The pipeline would start again there.
+    """
+    if any(sink.peek(lanes).values()):
+        return
+    records = sink.records()
+    if records.joined or records.lanes or records.driver:
+        return
+    raise JobError(
+        Reason.POSITION_LOST,
+        f"{job.group} has delivered, and sink.{job.sink.kind} has no positions of it, so its address probably leads to "
+        "another server than before, where it would start again",
+        "correct the address, move the positions there together with the rows, or create another pipeline",
+    )
+
+
 @dataclass(frozen=True)
 class _Starts:
     """The result of step 3: all that step 4 needs."""

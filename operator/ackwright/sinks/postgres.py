@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from ackwright.api.checks import Broken, Cel, Check, Validation, unchangeable
-from ackwright.api.fields import About, Model
+from ackwright.api.fields import About, ChangeClass, Model
 from ackwright.api.quantities import Host, Identifier, MaxFraction, Port, Switch
 from ackwright.api.secret_fields import CaSecret, CredentialsSecret
 from ackwright.planning.acls import Need
@@ -32,6 +32,7 @@ from ackwright_stream.jobspec import Guarantee
 _PATH = "spec.sink.postgres"
 _DECISIONS = "ackwright.decisions"
 _OTHER_TABLE = "the positions say that the rows before them are in the table, and another one lacks these"
+_ADDRESS = "it must lead to the server that has the positions: without them the pipeline halts"
 LOCK_TIMEOUT_MS = 5_000
 _SESSION: Settings = (
     Setting("synchronous_commit", "on", "a committed row survives a crash of the server"),
@@ -105,8 +106,8 @@ class PostgresSink(Sink):
 
     TAKES_DECISIONS = True
 
-    host: Annotated[Host, About("The server; the name in its certificate.")]
-    port: Annotated[Port, About("The server's port.")] = 5432
+    host: Annotated[Host, About("The server; the name in its certificate.", ChangeClass.RESTART, _ADDRESS)]
+    port: Annotated[Port, About("The server's port.", ChangeClass.RESTART, _ADDRESS)] = 5432
     database: Annotated[
         Identifier,
         About("The database of the table, and of the positions. Cannot be changed."),

@@ -6,6 +6,7 @@ tests/integration/postgres proves the transactions without Spark, with their con
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -268,6 +269,22 @@ def test_a_column_named_partition_holds_what_the_transform_returns(
     with p.life() as job:
         assert job.job.wait(WAIT) == ExitCode.OK, job.job.failure()
     assert database.sql("SELECT * FROM numbered") == [["1"]]
+
+
+def test_at_a_server_without_its_positions_a_pipeline_that_has_delivered_creates_nothing(
+    kafka: EmbeddedKafka, database: Database, tmp_path: Path
+) -> None:
+    """As after an edit of the address. Each record would be delivered again."""
+    p = pipeline(kafka, database, tmp_path, "exactly-once", sink=database.spec("created", createTable=True))
+    p.spec = replace(p.spec, expects_positions=True)
+    p.feed()
+    with p.life() as job:
+        assert job.job.wait(WAIT) == ExitCode.HALTED, job.job.failure()
+        failure = job.job.failure()
+    assert failure is not None
+    assert failure.reason == "PositionLost"
+    assert "its address probably leads to another server" in failure.message
+    assert database.sql("SELECT to_regnamespace('ackwright') IS NULL AND to_regclass('created') IS NULL") == [["t"]]
 
 
 def test_a_table_is_created_if_asked_to_and_refused_if_it_does_not_fit(

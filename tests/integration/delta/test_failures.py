@@ -8,6 +8,7 @@ import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from ackwright_stream import ownership
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Reason
 from ackwright_stream.lanes import Outcome
@@ -159,6 +161,25 @@ def test_a_missing_table_is_refused_unless_it_is_to_be_created(table: Table, tmp
     refused(lambda: store.prepare(frame(n=LongType())), Reason.TABLE_UNSUITABLE, "there is no Delta table /")
     DeltaStore(job(tmp_path, table.path)).check()
     assert not table.path.exists(), "a check creates nothing"
+
+
+def test_no_table_is_created_for_a_pipeline_that_has_delivered(table: Table, tmp_path: Path) -> None:
+    """As after an edit of the endpoint: what is missing at another server has the positions here."""
+    spec = replace(job(tmp_path, table.path), expects_positions=True)
+    for call in (DeltaStore(spec).check, lambda: DeltaStore(spec).prepare(frame(n=LongType()))):
+        refused(call, Reason.TABLE_UNSUITABLE, "there is no Delta table /", "correct the address in sink.delta")
+    assert not table.path.exists()
+    Driver(job(tmp_path, table.path))
+    ownership.require_known(spec, DeltaStore(spec))
+
+
+def test_a_table_without_the_positions_of_a_pipeline_that_has_delivered_is_refused(
+    table: Table, tmp_path: Path
+) -> None:
+    spec = replace(job(tmp_path, table.path), expects_positions=True)
+    DeltaStore(job(tmp_path, table.path)).prepare(frame(n=LongType()))
+    what = "has delivered, and sink.delta has no positions of it"
+    refused(lambda: ownership.require_known(spec, DeltaStore(spec), [A]), Reason.POSITION_LOST, what)
 
 
 def test_a_table_is_created_with_the_columns_of_the_output(table: Table, tmp_path: Path) -> None:

@@ -110,7 +110,7 @@ def test_control_with_a_server_that_ignores_the_condition_two_commits_replace_ea
         assert of_one is not None
         assert of_other is not None
         outcomes = list[bool]()
-        # delta-rs looks for a newer entry first, so the second commit has to come between that and the request.
+        # delta-rs asks for a newer entry first, so the second commit has to come between that and the request.
         conditional.meanwhile = lambda: outcomes.append(other.append(of_other, {"b": 1}))
         assert one.append(of_one, {"a": 1})
         assert outcomes == [True]

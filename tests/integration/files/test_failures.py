@@ -6,6 +6,7 @@ import os
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql.types import ArrayType, IntegerType, LongType, MapType, NullType, StringType, StructField, StructType
 
+from ackwright_stream import ownership
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Reason
 from ackwright_stream.lanes import Outcome
@@ -108,6 +110,16 @@ def test_a_check_creates_nothing(files: Files, tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_text("")
     refused(FilesStore(job(tmp_path, path / "below")).check, Reason.SINK_UNREACHABLE, "Not a directory")
+
+
+def test_a_place_without_the_positions_of_a_pipeline_that_has_delivered_is_refused(
+    files: Files, tmp_path: Path
+) -> None:
+    spec = replace(job(tmp_path, files.path), expects_positions=True)
+    what = "has delivered, and sink.files has no positions of it"
+    refused(lambda: ownership.require_known(spec, FilesStore(spec), [A]), Reason.POSITION_LOST, what)
+    Driver(job(tmp_path, files.path))
+    ownership.require_known(spec, FilesStore(spec))
 
 
 def frame(**columns: Any) -> Any:

@@ -259,6 +259,7 @@ OF_THE_PLACE = {
     "cluster",
     "spark",
     "identity",
+    "expects_positions",
     "progress_host",
     "progress_port",
     "version",

@@ -216,6 +216,7 @@ class FilesStore:
             {lane: of_lane.recorded for lane, of_lane in entry.state.lanes.items() if of_lane.recorded},
             accepted=entry.state.accepted,
             driver=entry.state.generation - 1,
+            joined=True,
         )
 
     def settle(

@@ -86,8 +86,7 @@ class StagingStore(ABC, Generic[V, F]):
     def check(self, rows: DataFrame | None = None) -> None:
         version = self._log.read()
         if version is None:
-            if not self._creates:
-                raise self._place.missing()
+            self._require_creation()
             return
         problems = list(self._log.problems(version))
         if unfit := version.table.problems(self._place, rows and rows.schema.fields):
@@ -111,12 +110,16 @@ class StagingStore(ABC, Generic[V, F]):
         """The table, if rows with these columns can be written to it; created if the spec says so."""
         version = self._log.read()
         if version is None:
-            if not self._creates:
-                raise self._place.missing()
+            self._require_creation()
             self._log.create(rows.schema)
             version = self._required()
         version.table.require(self._place, rows.schema.fields)
         return version.table
+
+    def _require_creation(self) -> None:
+        """Raises JobError(TABLE_UNSUITABLE) if a missing table is not to be created."""
+        if not self._creates or self.job.expects_positions:
+            raise self._place.missing(delivered=self.job.expects_positions)
 
     # ------------------------------------------------------------ the driver
 
@@ -179,6 +182,7 @@ class StagingStore(ABC, Generic[V, F]):
             {lane: position.topic_id for lane, position in positions.items() if position},
             accepted=store.fingerprint(version.lookup(self.names.accepted)),
             driver=version.lookup(self.names.driver) or 0,
+            joined=version.lookup(self.names.generation) is not None,
         )
 
     def settle(
