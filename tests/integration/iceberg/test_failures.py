@@ -355,7 +355,23 @@ def test_text_that_is_not_utf8_is_refused(table: Table, tmp_path: Path, place: s
     assert [row["n"] for row in table.rows()] == [1]
 
 
-def test_control_without_the_check_the_error_has_no_reason(
+def test_a_date_that_bounds_cannot_have_is_refused(table: Table, tmp_path: Path) -> None:
+    """PyIceberg has the bounds of a column as dates of Python, which end with the year 9999."""
+    columns = StructType([StructField("n", LongType()), StructField("day", DateType())])
+    driver = Driver(job(tmp_path, table), columns=columns)
+    bad, good = (
+        pa.record_batch({"n": [1], "day": pa.array([day], pa.int32()).cast(pa.date32())}) for day in (2932897, 2932896)
+    )
+    message = "the table's metadata cannot have the bounds of a column: date value out of range"
+    refused(lambda: driver.stage([bad]), Reason.ROW_REFUSED, message)
+    with driver.sink.trial() as trial:
+        refusal = trial.refusal(pa.Table.from_batches([bad]))
+        assert trial.refusal(pa.Table.from_batches([good])) is None
+    assert refusal is not None
+    assert driver.commit([Range(A, 0, 1)], driver.stage([good])) == (Outcome.DONE, 1)
+
+
+def test_control_without_the_check_the_error_names_no_column(
     table: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The bounds of a column in the manifest are text, which PyIceberg fails to decode."""
@@ -363,8 +379,9 @@ def test_control_without_the_check_the_error_has_no_reason(
     driver = Driver(
         job(tmp_path, table), columns=StructType([StructField("n", LongType()), StructField("s", StringType())])
     )
-    with pytest.raises(UnicodeDecodeError):
+    with pytest.raises(JobError, match="describing a file: UnicodeDecodeError") as caught:
         driver.stage([pa.record_batch({"n": [1], "s": texts(b"\xff")})])
+    assert caught.value.reason is Reason.BATCH_FAILED
 
 
 def test_rows_are_in_files_of_their_partition_values(table: Table, tmp_path: Path) -> None:

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from deltalake.exceptions import DeltaError
+from obstore.exceptions import GenericError
 from pyspark.sql.types import LongType, StructField, StructType
 
 from ackwright_stream.errors import JobError
@@ -88,7 +90,10 @@ def test_partition_values_count_as_nulls() -> None:
         (OSError("Generic S3 error: 403 Forbidden: <Code>AccessDenied</Code>"), Reason.AUTHORIZATION_FAILED),
         (OSError("403 Forbidden: <Code>InvalidAccessKeyId</Code>"), Reason.SINK_LOGIN_REFUSED),
         (OSError("x" * 1000 + "SignatureDoesNotMatch" + "x" * 1000), Reason.SINK_LOGIN_REFUSED),
-        (ValueError("anything"), Reason.SINK_UNREACHABLE),
+        (DeltaError("Kernel error: the object store did not answer"), Reason.SINK_UNREACHABLE),
+        (GenericError("error sending request"), Reason.SINK_UNREACHABLE),
+        (ValueError("anything"), Reason.BATCH_FAILED),
+        (OverflowError("date value out of range"), Reason.BATCH_FAILED),
     ],
 )
 def test_an_error_of_a_client_has_a_reason_and_one_line(error: Exception, reason: Reason) -> None:

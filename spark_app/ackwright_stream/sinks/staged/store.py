@@ -29,7 +29,7 @@ from ackwright_stream.sinks.staged import columns
 from ackwright_stream.sinks.staged import positions as store
 from ackwright_stream.sinks.staged.decisions import Decided, TableDecisions
 from ackwright_stream.sinks.staged.log import F, Log, V
-from ackwright_stream.sinks.staged.parquet import ToPartition
+from ackwright_stream.sinks.staged.parquet import FileFormat
 from ackwright_stream.sinks.staged.table import Place, Table
 from ackwright_stream.sinks.staged.trial import RowTrial
 
@@ -72,10 +72,9 @@ class StagingStore(ABC, Generic[V, F]):
     def staged(self, of_tasks: Iterable[Staged]) -> Sequence[F]:
         """The files that stage() returned."""
 
-    @property
     @abstractmethod
-    def to_partition(self) -> ToPartition:
-        """Which values a partition column takes."""
+    def file_format(self, version: V) -> FileFormat:
+        """How a version of the table has its rows."""
 
     @property
     def staging(self) -> Self:
@@ -219,7 +218,8 @@ class StagingStore(ABC, Generic[V, F]):
 
     @contextmanager
     def trial(self) -> Iterator[RowTrial]:
-        yield RowTrial(self._place, self._required().table, self.to_partition)
+        version = self._required()
+        yield RowTrial(self._place, version.table, self.file_format(version))
 
     def output_ends(self) -> Mapping[str, Any]:
         return {}
