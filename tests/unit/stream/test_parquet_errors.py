@@ -91,7 +91,7 @@ def test_a_trial_refuses_what_a_task_refuses() -> None:
     assert error is not None
     assert error.reason is Reason.ROW_REFUSED
     assert trial.refusal(rows.slice(0, 1)) is None
-    assert FilesTrial().refusal(rows) is None, "a file of its own has no partitions"
+    assert FilesTrial().refusal(rows) is None, "a single file has no partitions"
 
 
 def test_only_errors_of_values_are_taken_for_them() -> None:
