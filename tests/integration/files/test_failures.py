@@ -188,6 +188,26 @@ def test_text_that_is_not_utf8_is_refused(files: Files, tmp_path: Path) -> None:
     assert (files.names(), files.temporary()) == ([], [])
 
 
+def test_names_of_columns_that_are_not_ascii(files: Files, tmp_path: Path) -> None:
+    columns = StructType([StructField("größe", LongType()), StructField("straße", StringType())])
+    driver = Driver(job(tmp_path, files.path), columns=columns)
+    batch = pa.record_batch({"größe": [1, 2], "straße": ["ä/ö", None], LANE: pa.array([0, 0], pa.int32())})
+    assert driver.task().advance(0, [Range(A, 0, 2)], [batch]) == (Outcome.DONE, 2)
+    assert driver.task().advance(0, [Range(A, 2, 3)]) == (Outcome.DONE, 0)
+    assert files.rows() == [{"größe": 1, "straße": "ä/ö"}, {"größe": 2, "straße": None}]
+
+
+def test_rows_of_many_megabytes(files: Files, tmp_path: Path) -> None:
+    columns = StructType([StructField("n", LongType()), StructField("s", StringType())])
+    driver = Driver(job(tmp_path, files.path), columns=columns)
+    texts = [chr(97 + n) * (24 << 20) for n in range(4)]  # more than a task keeps in memory
+    batches = [
+        pa.record_batch({"n": [n], "s": [text], LANE: pa.array([0], pa.int32())}) for n, text in enumerate(texts)
+    ]
+    assert driver.task().advance(0, [Range(A, 0, 4)], batches) == (Outcome.DONE, 4)
+    assert [(row["n"], row["s"]) for row in files.rows()] == list(enumerate(texts))
+
+
 def write_own(path: Path, metadata: dict[str, str]) -> None:
     schema = pa.schema([("n", pa.int64())])
     with pq.ParquetWriter(path, schema) as writer:

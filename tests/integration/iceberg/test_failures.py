@@ -418,6 +418,26 @@ def test_rows_are_in_files_of_their_partition_values(table: Table, tmp_path: Pat
         assert table.handle().scan(condition).to_arrow().num_rows == 2, condition
 
 
+def test_names_of_columns_that_are_not_ascii(table: Table, tmp_path: Path) -> None:
+    columns = StructType([StructField("größe", LongType()), StructField("straße", StringType())])
+    driver = Driver(job(tmp_path, table, partition_columns=("straße",)), columns=columns)
+    batch = pa.record_batch({"größe": pa.array([1, 2]), "straße": pa.array(["ä/ö", None])})
+    assert driver.commit([Range(A, 0, 2)], driver.stage([batch])) == (Outcome.DONE, 2)
+    expected = [{"größe": 1, "straße": "ä/ö"}, {"größe": 2, "straße": None}]
+    read = table.handle().scan().to_arrow().sort_by([("größe", "ascending")])
+    for rows_read in (sorted(table.rows(), key=lambda row: row["größe"]), read.to_pylist()):
+        assert rows_read == expected
+
+
+def test_rows_of_many_megabytes(table: Table, tmp_path: Path) -> None:
+    columns = StructType([StructField("n", LongType()), StructField("s", StringType())])
+    driver = Driver(job(tmp_path, table), columns=columns)
+    texts_of_rows = [chr(97 + n) * (24 << 20) for n in range(4)]  # more than a task keeps in memory
+    batches = [pa.record_batch({"n": [n], "s": [text]}) for n, text in enumerate(texts_of_rows)]
+    assert driver.commit([Range(A, 0, 4)], driver.stage(batches)) == (Outcome.DONE, 4)
+    assert sorted((row["n"], row["s"]) for row in table.rows()) == list(enumerate(texts_of_rows))
+
+
 def test_a_table_that_is_not_there_any_more(table: Table, tmp_path: Path) -> None:
     driver = Driver(job(tmp_path, table))
     staged = driver.stage(rows(A, 0, 5))
