@@ -37,6 +37,7 @@ from ackwright.observer import ClusterState, Observer, Reports
 from ackwright.pipeline_index import PipelineIndex
 from ackwright.planning.clusters import ClusterRole
 from ackwright.planning.declared import NeverValid, declaration, suspended
+from ackwright.planning.edits import expects_positions
 from ackwright.planning.kafka_work import KafkaWork, without_refused
 from ackwright.planning.observation import Observation
 from ackwright.planning.observed import KafkaState
@@ -191,6 +192,7 @@ class Reconciler:
             self._settings,
             observation.credentials,
             run=observation.workload.run,
+            expects_positions=observation.decision.accepted.expects_positions,
         )
         desired = (*desired, *self._check(observation, meta["uid"]))
         has_finalizer = FINALIZER in meta.get("finalizers", ())
@@ -217,7 +219,8 @@ class Reconciler:
         edited, held = observation.decision.check, observation.decision.held
         if edited is None or held is None:
             return ()
-        return check_objects(edited, plan(edited), uid, self._settings, held.hash)
+        expects = expects_positions(observation.status, observation.decision.pipeline, edited)
+        return check_objects(edited, plan(edited), uid, self._settings, held.hash, expects_positions=expects)
 
     def _without_refused(self, observation: Observation, work: KafkaWork) -> KafkaWork:
         """The work without the steps that fail in a dry run: these are neither taken nor recorded as intent."""

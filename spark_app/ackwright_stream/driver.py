@@ -21,10 +21,12 @@ from ackwright_stream import delivery, ownership, schemas, source, state_bucket,
 from ackwright_stream.backoff import Backoff
 from ackwright_stream.cluster import Cluster
 from ackwright_stream.delivery.batch_size import BatchSize
+from ackwright_stream.delivery.claims import FailedBatch
 from ackwright_stream.errors import JobError
 from ackwright_stream.executors import Executors
 from ackwright_stream.failures import cause
 from ackwright_stream.jobspec import JobSpec, Reason
+from ackwright_stream.ownership import Ownership
 from ackwright_stream.progress import Progress
 from ackwright_stream.query import Query, QueryFailed, sink_columns
 from ackwright_stream.reasons import REASONS
@@ -54,6 +56,7 @@ class Driver:
         self._number: int | None = None  # once it has owned the pipeline
         self._size: BatchSize | None = None  # of the batches, once it has owned the pipeline
         self._root_cause: JobError | None = None  # of the failures in a row
+        self._failed_batch: FailedBatch | None = None  # of the query before, until its claims are counted
         self._executors: Executors | None = None  # with autoscaling, once Spark has started
 
     def run(self) -> None:
@@ -167,7 +170,7 @@ class Driver:
 
     def _forget_ownership(self) -> None:
         """Begins as another driver, with the smallest number of executors: the owner needs the others' room."""
-        self._number = self._size = None
+        self._number = self._size = self._failed_batch = None  # another driver has moved the positions since
         if self._executors:
             self._executors.reset()
 
@@ -189,6 +192,7 @@ class Driver:
         )
         self._progress.owns(owned.driver, owned.positions)
         self._progress.count(expired_records=owned.expired)
+        self._count_claims(owned)
         self._progress.state(State.RUNNING)
         declared = self._delivery.batch_limit(lanes)
         reduced = self._size.limit if self._size and self._size.reduced else None
@@ -216,8 +220,16 @@ class Driver:
             # No task of it runs any more: nobody has to be fenced.
             owned = replace(owned, positions=query.positions, decision=query.decision)
 
+    def _count_claims(self, owned: Ownership) -> None:
+        """Counts what the failed batch of the query before had claimed: the positions tell it now."""
+        batch, self._failed_batch = self._failed_batch, None
+        if batch is not None and (lost := batch.uncounted(owned.before)):
+            log.warning("%d offsets of the failed batch had been claimed, and count as abandoned", lost)
+            self._progress.count(abandoned_records=lost)
+
     def _end_or_continue(self, failed: QueryFailed) -> None:
         """Counts the failure. Raises the error that ends this driver, if another attempt cannot help."""
+        self._failed_batch = failed.batch or self._failed_batch
         error, survives = failed.error, self._delivery.survives(failed.error)
         # The next attempt has another batch, or a smaller one, down to the smallest: it need not fail like this one.
         if not (failed.limit_reduced or (survives and failed.batch_abandoned)):
@@ -299,6 +311,8 @@ def check(job: JobSpec) -> Cluster:
         raise JobError(Reason.INVALID_SPEC, f"sink.{job.sink.kind} takes no stateful pipeline; choose another sink")
     cluster.check(sink.topics)
     sink.check()
+    if job.expects_positions:  # before a table is created for another place's rows
+        ownership.require_known(job, sink, cluster.topology().lanes)
     state_bucket.check(job.state)
     return cluster
 
@@ -324,7 +338,10 @@ def check_sink(job: JobSpec) -> None:
     spark = start_spark(job)
     try:
         job = schemas.resolved(spark, job, register=False)
-        registry.for_driver(job, None).check(_output(spark, job))
+        sink = registry.for_driver(job, None)
+        sink.check(_output(spark, job))
+        if job.expects_positions:
+            ownership.require_known(job, sink)
         state_bucket.check(job.state)
     finally:
         spark.stop()

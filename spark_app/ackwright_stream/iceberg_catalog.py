@@ -23,7 +23,7 @@ from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
 from pyiceberg.table import Table
 from pyiceberg.typedef import EMPTY_DICT
 from requests.adapters import HTTPAdapter
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from ackwright_stream import storage_errors
 from ackwright_stream.durable_files import make_directory, make_durable
@@ -261,7 +261,9 @@ def translate(error: Exception, what: str) -> JobError:
             reason = Reason.AUTHORIZATION_FAILED
         case exceptions.RESTError() if isinstance(error, _NO_LOGIN):
             reason = Reason.SINK_LOGIN_REFUSED
-        case exceptions.RESTError() | requests.RequestException():
+        case exceptions.RESTError() | requests.RequestException() | SQLAlchemyError():
+            reason = Reason.SINK_UNREACHABLE
+        case _ if type(error).__module__ == exceptions.__name__:
             reason = Reason.SINK_UNREACHABLE
         case _:
             return storage_errors.translate(error, what)

@@ -40,7 +40,7 @@ from ackwright_stream.jobspec_values import (
     Required,
     s3_region,
 )
-from ackwright_stream.jobspec_versions import checked, require_readable, values_of, version_of
+from ackwright_stream.jobspec_versions import added, checked, require_readable, values_of, version_of
 from ackwright_stream.reasons import ExitCode, Reason
 
 __all__ = [
@@ -222,6 +222,8 @@ class JobSpec:
     progress_port: int  # 0: any free port
     operation_timeout_ms: int  # of one call to Kafka
     restart: Restart
+    # A sink without any trace of the pipeline is another one: it had delivered when its sink was last changed.
+    expects_positions: bool = added(6, default=False)
 
     def __post_init__(self) -> None:
         """Raises ValueError for settings that break the protocol."""

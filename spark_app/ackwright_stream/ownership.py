@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 
 from ackwright_stream import delivery, positions, topic_ids
@@ -47,6 +47,7 @@ class Ownership:
     lanes: Lanes
     decision: Decision | None = None  # of a stateful pipeline: the last one, behind which the positions are
     accepted_loss: str | None = None  # of the state of a pipeline that has positions and no such decision
+    before: Mapping[Lane, Position | None] = field(default_factory=dict)  # the positions as it has taken them
 
     @property
     def driver(self) -> int:
@@ -81,7 +82,7 @@ def take(job: JobSpec, cluster: Cluster, sink: Sink, previous: int | None = None
     # All older tasks are fenced, so what became of the old topic's records is in the output.
     output_ends = sink.output_ends() if starts.restarted else None
     lanes.settle(starts.offsets, starts.to_record, output_ends, starts.restarted, starts.accepted)
-    return Ownership(starts.offsets, starts.expired, lanes, decision, accepted_loss)
+    return Ownership(starts.offsets, starts.expired, lanes, decision, accepted_loss, starts.current)
 
 
 def _decision(
@@ -151,6 +152,25 @@ def _check_before_join(lanes: Lanes, topic_lanes: Iterable[Lane]) -> None:
             if e.reason is not Reason.POSITIONS_MOVED or time.monotonic() > deadline:
                 raise
         time.sleep(0.1)
+
+
+def require_known(job: JobSpec, sink: Sink, lanes: Iterable[Lane] = ()) -> None:
+    """Raises JobError(POSITION_LOST) if the pipeline has delivered, and the sink knows nothing of it.
+
+    lanes: whose positions count as well, which a person may have set by hand. Failure window: an edit of the sink's
+    address, which leads to another server. The pipeline would start again there.
+    """
+    if any(sink.peek(lanes).values()):
+        return
+    records = sink.records()
+    if records.joined or records.lanes or records.driver:
+        return
+    raise JobError(
+        Reason.POSITION_LOST,
+        f"{job.group} has delivered, and sink.{job.sink.kind} has no positions of it, so its address probably leads to "
+        "another server than before, where it would start again",
+        "correct the address, move the positions there together with the rows, or create another pipeline",
+    )
 
 
 @dataclass(frozen=True)

@@ -21,13 +21,14 @@ from ackwright_stream.decisions import Decision, fingerprint
 from ackwright_stream.delivery import dead_letters
 from ackwright_stream.delivery.batch import Batch, BatchResult, Output
 from ackwright_stream.delivery.batch_size import BatchSize
+from ackwright_stream.delivery.claims import FailedBatch
 from ackwright_stream.errors import JobError
 from ackwright_stream.executors import Executors
 from ackwright_stream.failures import cause
 from ackwright_stream.fault_points import fault_point
 from ackwright_stream.jobspec import JobSpec, Reason
 from ackwright_stream.ownership import Ownership
-from ackwright_stream.positions import Lane, Range
+from ackwright_stream.positions import Lane, Range, Task
 from ackwright_stream.progress import Progress
 from ackwright_stream.ranges import of_stateful, tasks
 from ackwright_stream.refused_rows import locate
@@ -61,10 +62,12 @@ class QueryFailed(Exception):
         batch_abandoned: bool = False,
         # whether a transaction timed out, so that the next batches are smaller
         limit_reduced: bool = False,
+        # of which more may be lost than was counted
+        batch: FailedBatch | None = None,
     ) -> None:
         super().__init__(error)
         self.error, self.healthy_s = error, healthy_s
-        self.batch_abandoned, self.limit_reduced = batch_abandoned, limit_reduced
+        self.batch_abandoned, self.limit_reduced, self.batch = batch_abandoned, limit_reduced, batch
 
     def release(self) -> None:
         """Forgets where the error was raised.
@@ -106,6 +109,7 @@ class Query:
         self._batch_started: float | None = None  # of the current or failed batch
         self._failure: BaseException | None = None  # of a batch
         self._batch_abandoned = False
+        self._failed_batch: FailedBatch | None = None
         self._metrics: str | None = None  # as Output.metrics
         self._letters = dead_letters.Window()
         self._delivered = -1  # the last batch
@@ -151,7 +155,13 @@ class Query:
         error = ownership.complete(error, self._owned)
         healthy_s = (self._batch_started or time.monotonic()) - self._started
         limit_reduced = self.size is not None and self._limit is not None and self.size.limit < self._limit
-        return QueryFailed(error, healthy_s, batch_abandoned=self._batch_abandoned, limit_reduced=limit_reduced)
+        return QueryFailed(
+            error,
+            healthy_s,
+            batch_abandoned=self._batch_abandoned,
+            limit_reduced=limit_reduced,
+            batch=self._failed_batch,
+        )
 
     def _run_to_its_end(self) -> None:
         lanes = self._owned.lanes
@@ -275,9 +285,7 @@ class Query:
             if self.size and error.reason is Reason.TRANSACTION_TIMED_OUT:
                 self.size = self.size.after_time_out(offsets)
                 log.warning("the next batches have at most %d offsets (source.maxOffsetsPerTrigger)", self.size.limit)
-            abandoned = self._delivery.abandon(batch_tasks, error, lanes)
-            self._batch_abandoned = abandoned == offsets
-            self._progress.count(abandoned_records=abandoned)
+            self._abandon(batch_tasks, ranges, error)
             if error.reason is Reason.ROW_REFUSED:
                 failed = tuple(r for slot in error.slots for r in batch_tasks[slot].ranges) or ranges
                 raise locate(error, failed, lanes.sink, self._rows) from None
@@ -309,6 +317,17 @@ class Query:
             duration_s,
             ranges_known - started,
         )
+
+    def _abandon(self, batch_tasks: tuple[Task, ...], ranges: tuple[Range, ...], error: JobError) -> None:
+        """Abandons a failed batch, as far as the guarantee allows it. Raises JobError."""
+        lanes, abandoned = self._owned.lanes, 0
+        try:
+            abandoned = self._delivery.abandon(batch_tasks, error, lanes)
+        finally:
+            if self._delivery.moves_first(lanes.sink):
+                self._failed_batch = FailedBatch(ranges, lanes.driver, abandoned)
+        self._batch_abandoned = abandoned == sum(r.until - r.start for r in ranges)
+        self._progress.count(abandoned_records=abandoned)
 
     def _rows(self, lane: Lane, start: int, until: int) -> pa.Table:
         """The rows of the records [start, until) of a lane, as a task gets them."""

@@ -1,11 +1,13 @@
-"""obstore's client of a prefix of a bucket of S3."""
+"""obstore's client of a prefix of a bucket of S3, and whether its server keeps to conditions."""
 
 from __future__ import annotations
 
 import datetime
 from typing import TYPE_CHECKING
 
-from ackwright_stream.jobspec import s3_region
+from ackwright_stream.errors import JobError
+from ackwright_stream.jobspec import Reason, s3_region
+from ackwright_stream.storage_errors import translating
 from ackwright_stream.storage_location import S3
 
 if TYPE_CHECKING:  # its import takes time, which jobs without a bucket need not spend
@@ -29,4 +31,27 @@ def store_of(s3: S3, timeout_ms: int) -> S3Store:
         config={name: value for name, value in options.items() if value is not None},  # type: ignore[arg-type]
         client_options={"timeout": seconds / 2, "allow_http": (s3.endpoint or "").startswith("http://")},
         retry_config={"retry_timeout": seconds / 2},
+    )
+
+
+def require_conditional(store: S3Store, path: str, uri: str) -> None:
+    """Raises JobError(TABLE_UNSUITABLE) if the server replaces a file that it should refuse to create again.
+
+    path: of a file that is there, and keeps its content. uri: the store, as messages name it.
+
+    Failure window: a server that ignores `If-None-Match`. Two drivers would replace each other's files, and neither
+    would learn of it.
+    """
+    import obstore
+
+    with translating(f"creating {uri}/{path}"):
+        content = obstore.get(store, path).bytes()
+        try:
+            obstore.put(store, path, content, mode="create", use_multipart=False)
+        except obstore.exceptions.AlreadyExistsError:
+            return
+    raise JobError(
+        Reason.TABLE_UNSUITABLE,
+        f"the server of {uri} ignores If-None-Match, so two drivers would replace each other's files; use a server "
+        "that supports conditional writes",
     )

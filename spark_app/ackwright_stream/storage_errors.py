@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import re
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -23,6 +24,8 @@ _FORBIDDEN = (
     *("Forbidden", "AccessDenied", "ACCESS_DENIED"),
     *("Permission denied", "Operation not permitted", "Read-only file"),
 )
+# By the modules that define them: an error of one exists only if its module was imported.
+_CLIENTS = (("obstore.exceptions", "BaseError"), ("deltalake.exceptions", "DeltaError"))
 _STATUS_FORBIDDEN = re.compile(r"(?<![\w.-])403(?![\w.-])")  # not within the name of a file
 
 
@@ -38,7 +41,10 @@ def translating(what: str) -> Iterator[None]:
 
 
 def translate(error: Exception, what: str) -> JobError:
-    """An error of files or of their clients as a JobError. what: as for translating()."""
+    """An error of files or of their clients as a JobError. what: as for translating().
+
+    Any other error is a fault of the batch or of a program: no network and no server would pass it.
+    """
     text = one_line(str(error).partition("\n\nDebug source:")[0])  # of obstore
     reason = Reason.SINK_UNREACHABLE
     if any(sign in text for sign in _NO_LOGIN):
@@ -48,7 +54,15 @@ def translate(error: Exception, what: str) -> JobError:
         reason = Reason.AUTHORIZATION_FAILED if error.errno in _DENIED else Reason.SINK_UNREACHABLE
     elif any(sign in text for sign in _FORBIDDEN) or _STATUS_FORBIDDEN.search(text):
         reason = Reason.AUTHORIZATION_FAILED
+    elif not _is_of_client(error):
+        reason, text = Reason.BATCH_FAILED, f"{type(error).__name__}: {text}"
     return JobError(reason, f"{what}: {shortened(text)}", REASONS[reason].remedy)
+
+
+def _is_of_client(error: Exception) -> bool:
+    """Whether it is an error of files, or of a client that reaches them."""
+    loaded = tuple(getattr(sys.modules[module], name) for module, name in _CLIENTS if module in sys.modules)
+    return isinstance(error, (OSError, *loaded))
 
 
 def one_line(text: str) -> str:

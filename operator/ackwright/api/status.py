@@ -78,6 +78,13 @@ class Accepted(Model):
     ] = Field(default_factory=dict)
     since: Annotated[Time | None, About("When the pipeline was switched to that spec.")] = None
     delivered: Annotated[bool, About("Whether a driver has delivered with that spec.")] = False
+    expects_positions: Annotated[
+        bool,
+        About(
+            "Whether the pipeline had delivered when spec.sink was last changed. A sink without its positions is then "
+            "another one, and the pipeline halts."
+        ),
+    ] = False
 
 
 class EditStatus(Model):

@@ -60,6 +60,19 @@ class _Refusal:
     message: str
 
 
+def expects_positions(status: Status, before: DeliveryPipeline | None, after: DeliveryPipeline) -> bool:
+    """Whether the sink of an edited pipeline must have its positions. before: by the accepted spec, if that is valid.
+
+    An edit that leaves the sink as it is changes nothing: another answer would restart the driver.
+    """
+    accepted = status.accepted
+    if accepted is None:
+        return False
+    delivered = accepted.delivered or status.previous is not None
+    moved = before is None or before.spec.sink != after.spec.sink
+    return accepted.expects_positions or (delivered and moved)
+
+
 def needs_check(before: DeliveryPipeline, after: DeliveryPipeline) -> bool:
     """Whether an edit changes something that only Spark, the registry or the sink can judge."""
     return not after.spec.suspend and _checked(before) != _checked(after)
@@ -130,6 +143,8 @@ def decide(
         current = accepted.model_copy(update={"generation": present.generation})
         return back or Decision(declared.pipeline, current, status.previous)
     before = accepted_pipeline(resource, status)
+    expects = expects_positions(status, before, declared.pipeline)
+    present = present.model_copy(update={"expects_positions": expects})
     if before is None or policy.violations(before, {**resource, "spec": accepted.spec}):
         return Decision(declared.pipeline, present)
     switch = Decision(declared.pipeline, present, accepted if accepted.delivered else status.previous)

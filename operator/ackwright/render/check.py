@@ -28,11 +28,21 @@ _POD_FIELDS = (
 
 
 def check_objects(
-    pipeline: DeliveryPipeline, plan: DeliveryPlan, uid: str, settings: OperatorSettings, edit: str
+    pipeline: DeliveryPipeline,
+    plan: DeliveryPlan,
+    uid: str,
+    settings: OperatorSettings,
+    edit: str,
+    *,
+    expects_positions: bool = False,
 ) -> tuple[Object, ...]:
-    """The configuration and the pod that check an edit. pipeline: as edited; edit: the hash of its spec."""
-    driver = next(o for o in objects(pipeline, plan, uid, settings) if o["kind"] in ("StatefulSet", "Job"))
-    config = job_config(pipeline, plan, uid, settings)
+    """The configuration and the pod that check an edit.
+
+    pipeline: as edited; edit: the hash of its spec; expects_positions: as Accepted.expects_positions.
+    """
+    rendered = objects(pipeline, plan, uid, settings, expects_positions=expects_positions)
+    driver = next(o for o in rendered if o["kind"] in ("StatefulSet", "Job"))
+    config = job_config(pipeline, plan, uid, settings, expects_positions=expects_positions)
     pod = owned(
         pipeline,
         uid,

@@ -39,6 +39,7 @@ def jobspec(
     identity: str = "",  # as JobSpec.identity; "": the job commits positions that every pipeline may take over
     progress_host: str = "127.0.0.1",
     progress_port: int = 0,
+    expects_positions: bool = False,  # as Accepted.expects_positions
     checkpoint: str | None = None,  # directory of a mounted volume; None: the plan's
     # Spark settings of the place (jars, addresses); they override the plan's.
     spark_extra: Mapping[str, str] | None = None,
@@ -82,6 +83,8 @@ def jobspec(
         progress_port=progress_port,
         operation_timeout_ms=plan.operation_timeout_ms,
         restart=plan.restart,
+        # With the sink in Kafka the records of lanes tell (docs/protocol.md, rule 4).
+        expects_positions=expects_positions and not plan.sink.in_kafka,
     )
 
 

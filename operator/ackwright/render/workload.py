@@ -51,13 +51,15 @@ def objects(
     credentials: str = "",
     *,
     run: str | None = None,
+    expects_positions: bool = False,
 ) -> tuple[Object, ...]:
     """All objects of the pipeline, in the order in which they are created.
 
     uid: the pipeline's. credentials: a digest of its Secrets' versions; another one replaces the driver of an
     unbounded pipeline, because connected clients do not read their credentials again. run: of a Job; None: run_of().
+    expects_positions: as Accepted.expects_positions.
     """
-    config = job_config(pipeline, plan, uid, settings)
+    config = job_config(pipeline, plan, uid, settings, expects_positions=expects_positions)
     return (
         *access(pipeline, uid),
         client_config(pipeline, plan, uid),
@@ -104,7 +106,14 @@ def _checkpoint_name(pipeline: DeliveryPipeline) -> str:
     return f"{pipeline.metadata.name}-checkpoint"
 
 
-def job_config(pipeline: DeliveryPipeline, plan: DeliveryPlan, uid: str, settings: OperatorSettings) -> Object:
+def job_config(
+    pipeline: DeliveryPipeline,
+    plan: DeliveryPlan,
+    uid: str,
+    settings: OperatorSettings,
+    *,
+    expects_positions: bool = False,
+) -> Object:
     """The jobspec and the executors' template. Its name is a digest of its content, so a restarted driver reads the
     configuration that its pod was created with."""
     job = jobspec(
@@ -114,6 +123,7 @@ def job_config(pipeline: DeliveryPipeline, plan: DeliveryPlan, uid: str, setting
         secrets=SECRETS,
         progress_host="0.0.0.0",  # noqa: S104 (the pod's own network)
         progress_port=PROGRESS_PORT,
+        expects_positions=expects_positions,
         checkpoint=_CHECKPOINT if _checkpoint_volume(pipeline) else None,
         spark_extra=spark_settings(pipeline, settings, template_file=f"{_CONFIG}/{TEMPLATE_KEY}"),
     )

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from ackwright.api.checks import Check, Validation, unchangeable
-from ackwright.api.fields import About, Model
+from ackwright.api.fields import About, ChangeClass, Model
 from ackwright.api.quantities import ColumnName, Pattern, Region, RegistryUrl, Switch
 from ackwright.api.secret_fields import S3, CaSecret, CredentialsSecret, TokenSecret
 from ackwright.api.storage_fields import LOCATION, s3_settings
@@ -101,7 +101,9 @@ class IcebergCatalog(Model):
         CatalogUri,
         About(
             "The address of a REST catalog; with https it is verified. sqlite:////path, a file, is for ackwright run "
-            "alone."
+            "alone.",
+            ChangeClass.RESTART,
+            "it must lead to the catalog of the table that has the positions: without them the pipeline halts",
         ),
     ]
     warehouse: Annotated[

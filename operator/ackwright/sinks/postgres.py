@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from ackwright.api.checks import Broken, Cel, Check, Validation
-from ackwright.api.fields import About, Model
+from ackwright.api.checks import Broken, Cel, Check, Validation, unchangeable
+from ackwright.api.fields import About, ChangeClass, Model
 from ackwright.api.quantities import Host, Identifier, MaxFraction, Port, Switch
 from ackwright.api.secret_fields import CaSecret, CredentialsSecret
 from ackwright.planning.acls import Need
@@ -31,6 +31,8 @@ from ackwright_stream.jobspec import Guarantee
 
 _PATH = "spec.sink.postgres"
 _DECISIONS = "ackwright.decisions"
+_OTHER_TABLE = "the positions say that the rows before them are in the table, and another one lacks these"
+_ADDRESS = "it must lead to the server that has the positions: without them the pipeline halts"
 LOCK_TIMEOUT_MS = 5_000
 _SESSION: Settings = (
     Setting("synchronous_commit", "on", "a committed row survives a crash of the server"),
@@ -104,9 +106,16 @@ class PostgresSink(Sink):
 
     TAKES_DECISIONS = True
 
-    host: Annotated[Host, About("The server; the name in its certificate.")]
-    port: Annotated[Port, About("The server's port.")] = 5432
-    database: Annotated[Identifier, About("The database of the table, and of the positions.")]
+    host: Annotated[Host, About("The server; the name in its certificate.", ChangeClass.RESTART, _ADDRESS)]
+    port: Annotated[Port, About("The server's port.", ChangeClass.RESTART, _ADDRESS)] = 5432
+    database: Annotated[
+        Identifier,
+        About("The database of the table, and of the positions. Cannot be changed."),
+        unchangeable(
+            "the positions are in the database, and another one has none",
+            "write the old database, or create another pipeline",
+        ),
+    ]
     credentials_secret: Annotated[
         CredentialsSecret, About("A Secret of the same namespace with the keys username and password.")
     ]
@@ -117,8 +126,17 @@ class PostgresSink(Sink):
             "trusts are trusted."
         ),
     ] = None
-    schema_name: Annotated[Identifier, Field(alias="schema"), About("The schema of the table.")] = "public"
-    table: Annotated[Identifier, About("The table. Its columns are those of the transform's output, by name.")]
+    schema_name: Annotated[
+        Identifier,
+        Field(alias="schema"),
+        About("The schema of the table. Cannot be changed."),
+        unchangeable(_OTHER_TABLE, "write the old schema, or create another pipeline"),
+    ] = "public"
+    table: Annotated[
+        Identifier,
+        About("The table. Its columns are those of the transform's output, by name. Cannot be changed."),
+        unchangeable(_OTHER_TABLE, "write the old table, or create another pipeline"),
+    ]
     mode: Annotated[
         Literal["append", "upsert"], About("append: each row is added. upsert: a row replaces the one with its key.")
     ] = "append"

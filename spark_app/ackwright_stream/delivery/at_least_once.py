@@ -48,6 +48,9 @@ class AtLeastOnce:
     def uses_workers(self, sink: Sink) -> bool:
         return sink.spark_writer is None
 
+    def moves_first(self, sink: Sink) -> bool:
+        return False
+
     def batch_limit(self, lanes: int) -> int | None:
         return self._job.source.max_offsets_per_trigger
 

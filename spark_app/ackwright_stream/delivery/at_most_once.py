@@ -47,6 +47,9 @@ class AtMostOnce:
     def uses_workers(self, sink: Sink) -> bool:
         return True
 
+    def moves_first(self, sink: Sink) -> bool:
+        return True
+
     def batch_limit(self, lanes: int) -> int | None:
         return self._job.source.max_offsets_per_trigger
 

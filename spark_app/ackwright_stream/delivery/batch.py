@@ -113,6 +113,10 @@ class Delivery(Protocol):
         """Whether rows are written by Python workers, and not by Spark's own writer."""
         ...
 
+    def moves_first(self, sink: Sink) -> bool:
+        """Whether positions move before rows are written, so that what a failed batch had claimed is lost."""
+        ...
+
     def batch_limit(self, lanes: int) -> int | None:
         """How many offsets a batch may have; None: any number."""
         ...

@@ -42,6 +42,9 @@ class ExactlyOnce:
     def uses_workers(self, sink: Sink) -> bool:
         return True
 
+    def moves_first(self, sink: Sink) -> bool:
+        return False
+
     def batch_limit(self, lanes: int) -> int | None:
         """The user's limit, or one with which a task's rows are written before the sink ends the transaction.
 

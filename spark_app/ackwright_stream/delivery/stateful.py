@@ -56,6 +56,10 @@ class Stateful:
     def uses_workers(self, sink: Sink) -> bool:
         return True
 
+    def moves_first(self, sink: Sink) -> bool:
+        """Not if one commit has positions and output."""
+        return self._job.guarantee is Guarantee.AT_MOST_ONCE and _writer(sink) is not None
+
     def batch_limit(self, lanes: int) -> int | None:
         """The user's limit, or that of one transaction."""
         declared = self._job.source.max_offsets_per_trigger
@@ -107,7 +111,7 @@ class Stateful:
         decide = partial(
             lanes.decide_batch, decision.starts, decision.positions, batch=decision.batch, decision=decision.to_json()
         )
-        writer = lanes.sink.decisions.writer if lanes.sink.decisions else None
+        writer = _writer(lanes.sink)
         if writer is None:
             return decide(rows=rows)
         match self._job.guarantee:
@@ -158,6 +162,11 @@ class Stateful:
                 f"{answers.num_rows} tasks of a batch answered in place of {self._settings.partitions}; report this",
             )
         return answers
+
+
+def _writer(sink: Sink) -> OutputWriter | None:
+    """What writes the output outside of the commit of the decision; None: nothing does."""
+    return sink.decisions.writer if sink.decisions else None
 
 
 def _write(writer: OutputWriter, rows: Rows, *, acknowledged: bool) -> int:

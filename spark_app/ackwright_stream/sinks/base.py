@@ -197,6 +197,7 @@ class Records:
     accepted: str = ""  # the last settle()'s `accepted`, if there was one
     driver: int = 0  # number of the last driver that settled, or a higher one; 0 if the store does not record it
     source: str = ""  # id of the source's cluster, as that driver read it; empty if the store does not record it
+    joined: bool = False  # whether a driver of the pipeline has ever joined; False if the store does not record it
 
 
 class Sink(Protocol):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pyarrow as pa
 from pyspark.sql.types import (
@@ -29,6 +31,7 @@ from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Reason
 from ackwright_stream.positions import RESERVED
 from ackwright_stream.reasons import REASONS
+from ackwright_stream.storage_errors import one_line, shortened
 
 _TYPES: tuple[type[DataType], ...] = (
     BinaryType,
@@ -45,6 +48,10 @@ _TYPES: tuple[type[DataType], ...] = (
     TimestampNTZType,
     TimestampType,
 )
+
+
+# Python's dates end with the year 9999, and Spark's do not.
+_OF_VALUES = (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError, OverflowError)
 
 
 def column_problems(output: StructType) -> list[str]:
@@ -73,6 +80,19 @@ def require_utf8(batch: pa.RecordBatch) -> None:
                 f"column {name!r} has text that is not UTF-8, which many readers refuse; return it as BINARY",
                 REASONS[Reason.ROW_REFUSED].remedy,
             ) from None
+
+
+@contextmanager
+def encoding(what: str = "rows cannot be written as Parquet") -> Iterator[None]:
+    """Raises JobError(ROW_REFUSED) in place of the errors of values. what: what such values prevent.
+
+    Failure window: an error of a value that is taken for one of the server would be tried again forever.
+    """
+    try:
+        yield
+    except _OF_VALUES as e:
+        cause = f"{what}: {shortened(one_line(str(e)))}"
+        raise JobError(Reason.ROW_REFUSED, cause, REASONS[Reason.ROW_REFUSED].remedy) from None
 
 
 def _is_written(kind: DataType) -> bool:

@@ -6,6 +6,7 @@ tests/integration/postgres proves the transactions without Spark, with their con
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,8 @@ import pytest
 
 from ackwright.local.kafka import EmbeddedKafka
 from ackwright_stream.jobspec import ExitCode
-from integration.support.postgres import Database
-from integration.support.postgres_pipelines import EACH, PARTITIONS, Pipeline, pipeline
+from integration.support.postgres import Database, Postgres
+from integration.support.postgres_pipelines import EACH, PARTITIONS, TABLE, Pipeline, pipeline
 from integration.support.produce import produce
 from waiting import WAIT, wait_until
 
@@ -80,6 +81,30 @@ def test_the_other_guarantees_keep_their_order(
     assert verdict.lost in lost
     assert (verdict.duplicated, verdict.unexpected) == (duplicated, 0)
     assert p.positions() == [p.fed] * PARTITIONS
+
+
+def test_what_was_claimed_when_the_server_is_killed_counts_as_abandoned_at_most_once(
+    kafka: EmbeddedKafka, fragile_postgres: Postgres, tmp_path: Path
+) -> None:
+    """The driver can count it only when the server answers again: until then nobody knows which lanes were claimed."""
+    database = Database(fragile_postgres, tmp_path / "fragile")
+    database.sql(TABLE)
+    p = pipeline(kafka, database, tmp_path, "at-most-once")
+    with p.life() as job:
+        p.caught_up(job)
+        hit = job.arm("claimed")
+        p.feed()
+        job.arrived(hit)
+        fragile_postgres.kill()
+        job.release("claimed")
+        job.until(lambda now: now["restarts"], "the batch fails")
+        fragile_postgres.start()
+        p.caught_up(job)
+        abandoned = job.progress()["abandonedRecords"]
+        p.drain(job)
+    verdict = p.verdict()
+    assert 0 < verdict.lost <= abandoned, "the rows of the other task may have been written"
+    assert (verdict.duplicated, verdict.unexpected) == (0, 0)
 
 
 def test_rows_of_a_batch_that_is_repeated_are_there_once_by_key_at_least_once(
@@ -244,6 +269,22 @@ def test_a_column_named_partition_holds_what_the_transform_returns(
     with p.life() as job:
         assert job.job.wait(WAIT) == ExitCode.OK, job.job.failure()
     assert database.sql("SELECT * FROM numbered") == [["1"]]
+
+
+def test_at_a_server_without_its_positions_a_pipeline_that_has_delivered_creates_nothing(
+    kafka: EmbeddedKafka, database: Database, tmp_path: Path
+) -> None:
+    """As after an edit of the address. Each record would be delivered again."""
+    p = pipeline(kafka, database, tmp_path, "exactly-once", sink=database.spec("created", createTable=True))
+    p.spec = replace(p.spec, expects_positions=True)
+    p.feed()
+    with p.life() as job:
+        assert job.job.wait(WAIT) == ExitCode.HALTED, job.job.failure()
+        failure = job.job.failure()
+    assert failure is not None
+    assert failure.reason == "PositionLost"
+    assert "its address probably leads to another server" in failure.message
+    assert database.sql("SELECT to_regnamespace('ackwright') IS NULL AND to_regclass('created') IS NULL") == [["t"]]
 
 
 def test_a_table_is_created_if_asked_to_and_refused_if_it_does_not_fit(

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from ackwright_stream import ownership
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Reason
 from ackwright_stream.lanes import Outcome
@@ -159,6 +161,25 @@ def test_a_missing_table_is_refused_unless_it_is_to_be_created(table: Table, tmp
     refused(lambda: store.prepare(frame(n=LongType())), Reason.TABLE_UNSUITABLE, "there is no Delta table /")
     DeltaStore(job(tmp_path, table.path)).check()
     assert not table.path.exists(), "a check creates nothing"
+
+
+def test_no_table_is_created_for_a_pipeline_that_has_delivered(table: Table, tmp_path: Path) -> None:
+    """As after an edit of the endpoint: what is missing at another server has the positions here."""
+    spec = replace(job(tmp_path, table.path), expects_positions=True)
+    for call in (DeltaStore(spec).check, lambda: DeltaStore(spec).prepare(frame(n=LongType()))):
+        refused(call, Reason.TABLE_UNSUITABLE, "there is no Delta table /", "correct the address in sink.delta")
+    assert not table.path.exists()
+    Driver(job(tmp_path, table.path))
+    ownership.require_known(spec, DeltaStore(spec))
+
+
+def test_a_table_without_the_positions_of_a_pipeline_that_has_delivered_is_refused(
+    table: Table, tmp_path: Path
+) -> None:
+    spec = replace(job(tmp_path, table.path), expects_positions=True)
+    DeltaStore(job(tmp_path, table.path)).prepare(frame(n=LongType()))
+    what = "has delivered, and sink.delta has no positions of it"
+    refused(lambda: ownership.require_known(spec, DeltaStore(spec), [A]), Reason.POSITION_LOST, what)
 
 
 def test_a_table_is_created_with_the_columns_of_the_output(table: Table, tmp_path: Path) -> None:
@@ -317,6 +338,26 @@ def test_rows_are_in_files_of_their_partition_values(table: Table, tmp_path: Pat
     ]
     read = DeltaTable(str(table.path)).to_pyarrow_table().sort_by([("n", "ascending")])
     assert read.column("day").to_pylist() == [days[0], days[0], None, None, days[2], days[2]]
+
+
+def test_names_of_columns_that_are_not_ascii(table: Table, tmp_path: Path) -> None:
+    columns = StructType([StructField("größe", LongType()), StructField("straße", StringType())])
+    driver = Driver(job(tmp_path, table.path, partition_columns=("straße",)), columns=columns)
+    batch = pa.record_batch({"größe": pa.array([1, 2]), "straße": pa.array(["ä/ö", None])})
+    assert driver.commit([Range(A, 0, 2)], driver.stage([batch])) == (Outcome.DONE, 2)
+    expected = [{"größe": 1, "straße": "ä/ö"}, {"größe": 2, "straße": None}]
+    read = DeltaTable(str(table.path)).to_pyarrow_table().sort_by([("größe", "ascending")])
+    for rows_read in (sorted(table.rows(), key=lambda row: row["größe"]), read.to_pylist()):
+        assert rows_read == expected
+
+
+def test_rows_of_many_megabytes(table: Table, tmp_path: Path) -> None:
+    columns = StructType([StructField("n", LongType()), StructField("s", StringType())])
+    driver = Driver(job(tmp_path, table.path), columns=columns)
+    texts_of_rows = [chr(97 + n) * (24 << 20) for n in range(4)]  # more than a task keeps in memory
+    batches = [pa.record_batch({"n": [n], "s": [text]}) for n, text in enumerate(texts_of_rows)]
+    assert driver.commit([Range(A, 0, 4)], driver.stage(batches)) == (Outcome.DONE, 4)
+    assert sorted((row["n"], row["s"]) for row in table.rows()) == list(enumerate(texts_of_rows))
 
 
 def test_empty_text_in_a_partition_column_is_refused(table: Table, tmp_path: Path) -> None:

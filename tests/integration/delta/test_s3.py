@@ -24,6 +24,7 @@ from ackwright_stream.sinks.delta.sink import DeltaStore
 from integration.support.delta_stores import job
 from integration.support.s3_proxy import Proxy, losing_answers
 from integration.support.s3_server import BUCKET, KEY, READER, SECRET, Outage, S3Server
+from integration.support.s3_unconditional import ignoring_conditions
 from integration.support.staged_drivers import A, B, Driver, rows
 
 QUICK = {"timeout.ms": "2000", "checkpoint.interval": "100"}
@@ -51,6 +52,10 @@ def login(directory: Path, key: str, secret: str) -> str:
 
 def with_login(spec: JobSpec, directory: Path, key: str, secret: str) -> JobSpec:
     return replace(spec, sink=replace(spec.sink_of(DeltaSink), credentials=login(directory, key, secret)))
+
+
+def with_endpoint(spec: JobSpec, endpoint: str) -> JobSpec:
+    return replace(spec, sink=replace(spec.sink_of(DeltaSink), endpoint=endpoint))
 
 
 def delivered(server: S3Server, prefix: str) -> list[tuple[int, int]]:
@@ -86,6 +91,34 @@ def test_of_two_commits_after_one_version_one_is_refused(spec: JobSpec) -> None:
     latest = one.read()
     assert latest is not None
     assert latest.lookup("a") == 0
+
+
+def test_a_server_that_ignores_the_condition_is_refused(spec: JobSpec) -> None:
+    Driver(spec)
+    with ignoring_conditions(spec.sink_of(DeltaSink).endpoint or "") as (endpoint, _):
+        with pytest.raises(JobError, match="ignores If-None-Match") as caught:
+            Driver(with_endpoint(spec, endpoint))
+        assert caught.value.reason is Reason.TABLE_UNSUITABLE
+
+
+def test_control_with_a_server_that_ignores_the_condition_two_commits_replace_each_other(spec: JobSpec) -> None:
+    Driver(spec)
+    with ignoring_conditions(spec.sink_of(DeltaSink).endpoint or "") as (endpoint, conditional):
+        sink = with_endpoint(spec, endpoint).sink_of(DeltaSink)
+        one, other = TableLog(sink), TableLog(sink)
+        of_one, of_other = one.read(), other.read()
+        assert of_one is not None
+        assert of_other is not None
+        outcomes = list[bool]()
+        # delta-rs asks for a newer entry first, so the second commit has to come between that and the request.
+        conditional.meanwhile = lambda: outcomes.append(other.append(of_other, {"b": 1}))
+        assert one.append(of_one, {"a": 1})
+        assert outcomes == [True]
+        assert len(conditional.paths) == 2, "delta-rs creates an entry with the header"
+        assert len({*conditional.paths}) == 1
+    latest = TableLog(spec.sink_of(DeltaSink)).read()
+    assert latest is not None
+    assert (latest.lookup("a"), latest.lookup("b")) == (1, None), "nothing is left of the commit in between"
 
 
 @pytest.mark.parametrize(("lost", "reason"), [(1, Reason.POSITION_CONFLICT), (100, Reason.SINK_UNREACHABLE)])
@@ -208,9 +241,8 @@ def test_an_outage_of_the_server_after_rows_were_staged_loses_and_repeats_nothin
 
 def test_a_server_that_does_not_answer_is_named_without_the_secret(spec: JobSpec) -> None:
     (port,) = free_ports(1)
-    gone = replace(spec, sink=replace(spec.sink_of(DeltaSink), endpoint=f"http://127.0.0.1:{port}"))
     with pytest.raises(JobError) as caught:
-        DeltaStore(gone).check()
+        DeltaStore(with_endpoint(spec, f"http://127.0.0.1:{port}")).check()
     assert caught.value.reason is Reason.SINK_UNREACHABLE
     assert SECRET not in str(caught.value)
 

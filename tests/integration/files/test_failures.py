@@ -6,6 +6,7 @@ import os
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql.types import ArrayType, IntegerType, LongType, MapType, NullType, StringType, StructField, StructType
 
+from ackwright_stream import ownership
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Reason
 from ackwright_stream.lanes import Outcome
@@ -110,6 +112,16 @@ def test_a_check_creates_nothing(files: Files, tmp_path: Path) -> None:
     refused(FilesStore(job(tmp_path, path / "below")).check, Reason.SINK_UNREACHABLE, "Not a directory")
 
 
+def test_a_place_without_the_positions_of_a_pipeline_that_has_delivered_is_refused(
+    files: Files, tmp_path: Path
+) -> None:
+    spec = replace(job(tmp_path, files.path), expects_positions=True)
+    what = "has delivered, and sink.files has no positions of it"
+    refused(lambda: ownership.require_known(spec, FilesStore(spec), [A]), Reason.POSITION_LOST, what)
+    Driver(job(tmp_path, files.path))
+    ownership.require_known(spec, FilesStore(spec))
+
+
 def frame(**columns: Any) -> Any:
     return Frame(StructType([StructField(name, kind) for name, kind in columns.items()]))
 
@@ -174,6 +186,26 @@ def test_text_that_is_not_utf8_is_refused(files: Files, tmp_path: Path) -> None:
         assert trial.refusal(pa.table({"s": ["ü"]})) is None
     assert refusal is not None
     assert (files.names(), files.temporary()) == ([], [])
+
+
+def test_names_of_columns_that_are_not_ascii(files: Files, tmp_path: Path) -> None:
+    columns = StructType([StructField("größe", LongType()), StructField("straße", StringType())])
+    driver = Driver(job(tmp_path, files.path), columns=columns)
+    batch = pa.record_batch({"größe": [1, 2], "straße": ["ä/ö", None], LANE: pa.array([0, 0], pa.int32())})
+    assert driver.task().advance(0, [Range(A, 0, 2)], [batch]) == (Outcome.DONE, 2)
+    assert driver.task().advance(0, [Range(A, 2, 3)]) == (Outcome.DONE, 0)
+    assert files.rows() == [{"größe": 1, "straße": "ä/ö"}, {"größe": 2, "straße": None}]
+
+
+def test_rows_of_many_megabytes(files: Files, tmp_path: Path) -> None:
+    columns = StructType([StructField("n", LongType()), StructField("s", StringType())])
+    driver = Driver(job(tmp_path, files.path), columns=columns)
+    texts = [chr(97 + n) * (24 << 20) for n in range(4)]  # more than a task keeps in memory
+    batches = [
+        pa.record_batch({"n": [n], "s": [text], LANE: pa.array([0], pa.int32())}) for n, text in enumerate(texts)
+    ]
+    assert driver.task().advance(0, [Range(A, 0, 4)], batches) == (Outcome.DONE, 4)
+    assert [(row["n"], row["s"]) for row in files.rows()] == list(enumerate(texts))
 
 
 def write_own(path: Path, metadata: dict[str, str]) -> None:

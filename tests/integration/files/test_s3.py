@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import obstore
 import pytest
 
 from ackwright.local.ports import free_ports
@@ -23,6 +22,7 @@ from ackwright_stream.sinks.files.state import LaneState, State, StateLog
 from integration.support.files_stores import A, B, Driver, Files, batch_rows, decide, job, rows
 from integration.support.s3_proxy import losing_answers
 from integration.support.s3_server import BUCKET, KEY, READER, SECRET, Outage, S3Server
+from integration.support.s3_unconditional import ignoring_conditions
 from integration.support.stateful_pipelines import with_state
 
 QUICK = {"timeout.ms": "4000"}
@@ -101,16 +101,12 @@ def test_no_driver_takes_the_entry_of_another_one_for_its_own(spec: JobSpec) -> 
     assert [log.append(storage.of(sink), 1, state) for log in logs] == [True, False]
 
 
-def test_a_server_that_ignores_the_condition_is_refused(spec: JobSpec, monkeypatch: pytest.MonkeyPatch) -> None:
-    put = obstore.put
-
-    def replacing(*arguments: Any, **options: Any) -> Any:
-        return put(*arguments, **{**options, "mode": "overwrite"})
-
-    monkeypatch.setattr(obstore, "put", replacing)
-    with pytest.raises(JobError, match="ignores If-None-Match") as caught:
-        Driver(spec)
-    assert caught.value.reason is Reason.TABLE_UNSUITABLE
+def test_a_server_that_ignores_the_condition_is_refused(spec: JobSpec) -> None:
+    with ignoring_conditions(spec.sink_of(FilesSink).endpoint or "") as (endpoint, conditional):
+        with pytest.raises(JobError, match="ignores If-None-Match") as caught:
+            Driver(with_sink(spec, endpoint=endpoint))
+        assert caught.value.reason is Reason.TABLE_UNSUITABLE
+        assert len(conditional.paths) == 2, "the entry, and the request that shows that it would be replaced"
 
 
 def test_of_two_tasks_with_other_boundaries_one_creates_its_file(

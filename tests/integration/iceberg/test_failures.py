@@ -355,7 +355,23 @@ def test_text_that_is_not_utf8_is_refused(table: Table, tmp_path: Path, place: s
     assert [row["n"] for row in table.rows()] == [1]
 
 
-def test_control_without_the_check_the_error_has_no_reason(
+def test_a_date_that_bounds_cannot_have_is_refused(table: Table, tmp_path: Path) -> None:
+    """PyIceberg has the bounds of a column as dates of Python, which end with the year 9999."""
+    columns = StructType([StructField("n", LongType()), StructField("day", DateType())])
+    driver = Driver(job(tmp_path, table), columns=columns)
+    bad, good = (
+        pa.record_batch({"n": [1], "day": pa.array([day], pa.int32()).cast(pa.date32())}) for day in (2932897, 2932896)
+    )
+    message = "the table's metadata cannot have the bounds of a column: date value out of range"
+    refused(lambda: driver.stage([bad]), Reason.ROW_REFUSED, message)
+    with driver.sink.trial() as trial:
+        refusal = trial.refusal(pa.Table.from_batches([bad]))
+        assert trial.refusal(pa.Table.from_batches([good])) is None
+    assert refusal is not None
+    assert driver.commit([Range(A, 0, 1)], driver.stage([good])) == (Outcome.DONE, 1)
+
+
+def test_control_without_the_check_the_error_names_no_column(
     table: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The bounds of a column in the manifest are text, which PyIceberg fails to decode."""
@@ -363,8 +379,9 @@ def test_control_without_the_check_the_error_has_no_reason(
     driver = Driver(
         job(tmp_path, table), columns=StructType([StructField("n", LongType()), StructField("s", StringType())])
     )
-    with pytest.raises(UnicodeDecodeError):
+    with pytest.raises(JobError, match="describing a file: UnicodeDecodeError") as caught:
         driver.stage([pa.record_batch({"n": [1], "s": texts(b"\xff")})])
+    assert caught.value.reason is Reason.BATCH_FAILED
 
 
 def test_rows_are_in_files_of_their_partition_values(table: Table, tmp_path: Path) -> None:
@@ -399,6 +416,26 @@ def test_rows_are_in_files_of_their_partition_values(table: Table, tmp_path: Pat
     assert read.column("day").to_pylist() == [days[0], days[0], None, None, days[2], days[2]]
     for condition in ("s = ''", "day = '2026-01-02'", "b = true", "s = 'ü/='", "day is null", "lane = 1"):
         assert table.handle().scan(condition).to_arrow().num_rows == 2, condition
+
+
+def test_names_of_columns_that_are_not_ascii(table: Table, tmp_path: Path) -> None:
+    columns = StructType([StructField("größe", LongType()), StructField("straße", StringType())])
+    driver = Driver(job(tmp_path, table, partition_columns=("straße",)), columns=columns)
+    batch = pa.record_batch({"größe": pa.array([1, 2]), "straße": pa.array(["ä/ö", None])})
+    assert driver.commit([Range(A, 0, 2)], driver.stage([batch])) == (Outcome.DONE, 2)
+    expected = [{"größe": 1, "straße": "ä/ö"}, {"größe": 2, "straße": None}]
+    read = table.handle().scan().to_arrow().sort_by([("größe", "ascending")])
+    for rows_read in (sorted(table.rows(), key=lambda row: row["größe"]), read.to_pylist()):
+        assert rows_read == expected
+
+
+def test_rows_of_many_megabytes(table: Table, tmp_path: Path) -> None:
+    columns = StructType([StructField("n", LongType()), StructField("s", StringType())])
+    driver = Driver(job(tmp_path, table), columns=columns)
+    texts_of_rows = [chr(97 + n) * (24 << 20) for n in range(4)]  # more than a task keeps in memory
+    batches = [pa.record_batch({"n": [n], "s": [text]}) for n, text in enumerate(texts_of_rows)]
+    assert driver.commit([Range(A, 0, 4)], driver.stage(batches)) == (Outcome.DONE, 4)
+    assert sorted((row["n"], row["s"]) for row in table.rows()) == list(enumerate(texts_of_rows))
 
 
 def test_a_table_that_is_not_there_any_more(table: Table, tmp_path: Path) -> None:

@@ -17,7 +17,8 @@ from ackwright_stream.ownership import Ownership
 from ackwright_stream.positions import Range
 from ackwright_stream.sinks.postgres import positions as store
 from ackwright_stream.sinks.postgres.sink import PostgresStore
-from integration.support.postgres import Database
+from integration.support.postgres import Database, Postgres
+from integration.support.postgres_pipelines import TABLE
 from integration.support.postgres_stores import IDS, A, B, Driver, job, offsets, position, rows
 
 pytestmark = pytest.mark.usefixtures("rows_table")
@@ -110,3 +111,30 @@ def test_a_zombie_does_not_take_the_pipeline_back_after_all_positions_were_set(
     else:
         assert newer.driver < zombie.driver
         assert take(spec, zombie.driver).driver == zombie.driver
+
+
+def test_a_server_without_the_positions_of_a_pipeline_that_has_delivered_is_refused(
+    postgres: Postgres, database: Database, tmp_path: Path
+) -> None:
+    """As after an edit of the address, which leads to another server with the same tables."""
+    elsewhere = Database(postgres, tmp_path / "elsewhere")
+    elsewhere.sql(TABLE)
+    moved = replace(job(tmp_path / "moved", elsewhere), expects_positions=True)
+    with pytest.raises(JobError, match=r"test\.p has delivered, and sink\.postgres has no positions of it") as caught:
+        ownership.require_known(moved, PostgresStore(moved), [A, B])
+    assert caught.value.reason is Reason.POSITION_LOST
+    assert elsewhere.sql("SELECT to_regnamespace('ackwright') IS NULL") == [["t"]], "nothing is created there"
+
+    assert take(job(tmp_path / "control", elsewhere)).positions == {A: 0, B: 0}, "control: it starts again"
+    ownership.require_known(moved, PostgresStore(moved))
+
+
+def test_positions_that_a_person_has_set_at_another_server_count(database: Database, tmp_path: Path) -> None:
+    spec = replace(job(tmp_path, database), expects_positions=True)
+    PostgresStore(spec).join([A])
+    database.sql("TRUNCATE ackwright.pipelines")
+    with pytest.raises(JobError, match="has no positions"):
+        ownership.require_known(spec, PostgresStore(spec), [A])
+    columns = '"group", topic, partition, "offset", topic_id, driver, pipeline'
+    database.sql(f"INSERT INTO ackwright.positions ({columns}) VALUES ('test.p', 'in', 0, 7, '', 0, '')")  # noqa: S608
+    ownership.require_known(spec, PostgresStore(spec), [A])

@@ -89,6 +89,31 @@ def test_the_record_the_column_and_the_value_are_named(
     assert database.sql('SELECT partition, "offset" FROM ackwright.positions ORDER BY 1') == [["0", "100"], ["1", "50"]]
 
 
+class Unkeyed(Records):
+    """The rows of records, of which one has no key."""
+
+    def rows(self, lane: Lane, start: int, until: int) -> pa.Table:
+        rows = super().rows(lane, start, until)
+        keys = [None if key == f"{B}@{BAD}" else key for key in rows.column("id").to_pylist()]
+        gone = pa.array([key is None for key in keys])
+        return rows.set_column(0, "id", pa.array(keys, pa.string())).append_column("gone", gone)
+
+
+@pytest.mark.parametrize("deletes", [False, True])
+def test_a_record_whose_key_is_null_is_named(database: Database, tmp_path: Path, *, deletes: bool) -> None:
+    """Also if its row is to be deleted: it would delete none, and nobody would know."""
+    deleted = {"deleted_column": "gone"} if deletes else {}
+    declared = "int" if deletes else "int, gone boolean"
+    driver = driver_of(database, tmp_path, declared, upsert=True, key=("id",), **deleted)
+    records = Unkeyed(pa.array([1], pa.int32()), pa.array([1], pa.int32()))
+    error = refused_rows.locate(refused(driver, records), RANGES, driver.sink, records.rows)
+    assert error.message.startswith(f"record {B}@{BAD}: ")
+    assert "id of the key is null" in error.message
+    assert error.message.endswith(f"; {REMEDY}")
+    assert error.message.count(REMEDY) == 1
+    assert database.sql("SELECT count(*) FROM rows") == [["0"]]
+
+
 def test_a_key_that_is_there_already_is_named(database: Database, tmp_path: Path) -> None:
     driver = driver_of(database, tmp_path, "int")
     database.sql(f"INSERT INTO rows VALUES ('{B}@{BAD}', 1)")  # noqa: S608

@@ -117,6 +117,14 @@ def test_an_upsert_leaves_the_last_row_of_each_key(database: Database, tmp_path:
     assert table.rows() == [["1", "c"], ["2", "d"]]
 
 
+def test_names_of_columns_that_are_not_ascii(database: Database, tmp_path: Path) -> None:
+    columns = 'größe bigint PRIMARY KEY, "Straße" text'
+    table = Table(database, tmp_path, columns, upsert=True, key=("größe",))
+    for text in ("ä", "ö"):
+        table.deliver(pa.record_batch({"größe": pa.array([1], pa.int64()), "Straße": pa.array([text])}))
+    assert table.rows() == [["1", "ö"]]
+
+
 def test_a_row_that_is_marked_as_deleted_is_deleted(database: Database, tmp_path: Path) -> None:
     columns = "id bigint PRIMARY KEY, v text NOT NULL"
     table = Table(database, tmp_path, columns, upsert=True, key=("id",), deleted_column="gone")

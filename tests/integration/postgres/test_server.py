@@ -7,9 +7,15 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from ackwright.local.demo.positions import TablePositions
 from ackwright.local.ports import is_free
+from ackwright_stream.errors import JobError
+from ackwright_stream.jobspec import Reason
 from ackwright_stream.positions import Range
+from ackwright_stream.sinks.postgres import sink as module
+from ackwright_stream.sinks.postgres.sink import PostgresStore
 from integration.support.postgres import Database, Postgres
 from integration.support.postgres_stores import TABLE, A, B, Driver, job, rows
 from integration.support.processes import naming
@@ -53,3 +59,15 @@ def test_positions_are_read_until_the_server_is_killed_and_after_it_has_started_
     assert reader.read() is None
     fragile_postgres.start()
     assert reader.read() == positions
+
+
+def test_a_server_that_is_too_old_is_refused(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database.sql(TABLE)
+    store = PostgresStore(job(tmp_path, database))
+    store.check()
+    monkeypatch.setattr(module, "_OLDEST_SERVER", 99_00_00)
+    with pytest.raises(JobError, match=r"has the version \d\d, and this sink needs 99 or newer") as caught:
+        store.check()
+    assert caught.value.reason is Reason.TABLE_UNSUITABLE

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
+from ackwright_stream.errors import JobError
+from ackwright_stream.jobspec import Reason
 from ackwright_stream.sinks.delta.sink import DeltaStore
 from ackwright_stream.sinks.iceberg.sink import IcebergStore
 from ackwright_stream.sinks.staged.positions import Names
@@ -37,6 +40,17 @@ def test_delta_tables_have_the_same_rows_also_from_a_checkpoint(spark: SparkSess
     expected = [content_of(frame), content_of(frame.where(CONDITION))]
     assert [len(rows) for rows in expected] == [COUNT, 2]
     assert [content(rows) for rows in read] == expected * len(LAYOUTS)
+
+
+def test_delta_tables_whose_text_has_a_length_are_refused(tmp_path: Path) -> None:
+    """Delta's writer for Spark stores the length beside the column, and only Spark checks it."""
+    columns = {"top": "n BIGINT, code VARCHAR(3)", "nested": "n BIGINT, place STRUCT<code: CHAR(3)>"}
+    create = [f"CREATE TABLE delta.`{tmp_path / name}` ({of_table}) USING delta" for name, of_table in columns.items()]
+    spark_tables.answers(create, spark_tables.DELTA_JARS, spark_tables.DELTA, tmp_path / "creator")
+    for name in columns:
+        with pytest.raises(JobError, match="it uses columns of type VARCHAR or CHAR") as caught:
+            DeltaStore(delta_stores.job(tmp_path, tmp_path / name)).check()
+        assert caught.value.reason is Reason.TABLE_UNSUITABLE
 
 
 def test_iceberg_tables_have_the_same_rows_and_the_positions(

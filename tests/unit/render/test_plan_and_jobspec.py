@@ -31,7 +31,7 @@ from ackwright_stream.jobspec import (
     from_json,
     to_json,
 )
-from ackwright_stream.jobspec_versions import ADDED, NEWEST
+from ackwright_stream.jobspec_versions import ADDED, NEWEST, OLDEST
 from unit.render.pipelines import EXAMPLES, MINIMAL, declared, pipelines
 
 SECRETS = "/secrets"
@@ -260,6 +260,7 @@ OF_THE_PLACE = {
     "cluster",
     "spark",
     "identity",
+    "expects_positions",
     "progress_host",
     "progress_port",
 }  # check() compares the first two separately
@@ -500,8 +501,8 @@ def test_only_fields_of_later_versions_of_the_jobspec_have_a_default() -> None:
 @pytest.mark.parametrize(
     ("at", "value", "message"),
     [
-        (("version",), 4, f"version 4, and this job reads version {NEWEST}"),
-        (("version",), NEWEST + 1, f"version {NEWEST + 1}, and this job reads version {NEWEST}"),
+        (("version",), 4, f"version 4, and this job reads versions {OLDEST} to {NEWEST}"),
+        (("version",), NEWEST + 1, f"version {NEWEST + 1}, and this job reads versions {OLDEST} to {NEWEST}"),
         (("colour",), "red", "unknown fields: colour;"),
         (("source", "colour"), "red", "unknown fields: source.colour;"),
         (("cluster", "password"), "red", "unknown fields: cluster.password;"),

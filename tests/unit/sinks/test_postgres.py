@@ -134,14 +134,18 @@ def test_the_job_needs_nothing_in_kafka_but_its_source() -> None:
     ]
 
 
-def test_a_pipeline_cannot_change_between_kafka_and_postgres() -> None:
-    """Its positions would stay behind."""
+def test_a_pipeline_keeps_its_table() -> None:
+    """Its positions, or the rows that they stand for, would stay behind."""
     kafka = document()
     kafka["spec"]["sink"] = {"kafka": {"topic": "out"}}
     edits = changes(parse(kafka), parse(document()))
     assert any(edit.change is ChangeClass.IMMUTABLE for edit in edits)
-    (edit,) = changes(parse(document()), parse(document(table="other")))
-    assert edit.change is ChangeClass.RESTART
+    for field in ("database", "schema", "table"):
+        (edit,) = changes(parse(document()), parse(document(**{field: "other"})))
+        assert (edit.field, edit.change) == (f"spec.sink.postgres.{field}", ChangeClass.IMMUTABLE)
+    for other in (document(host="other.example.com"), document(port=5433), document(createTable=True)):
+        (edit,) = changes(parse(document()), parse(other))
+        assert edit.change is ChangeClass.RESTART
 
 
 def test_internal_topics_and_transactions_of_kafka_do_not_matter() -> None:

@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from pyspark.sql.types import LongType, StructField, StructType
+from deltalake.exceptions import DeltaError
+from obstore.exceptions import GenericError
+from pyspark.sql.types import ArrayType, LongType, MapType, StringType, StructField, StructType
 
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Reason
@@ -57,9 +59,15 @@ def test_a_writer_version_with_more_duties_is_refused(version: int) -> None:
         ({"delta.generationExpression": "n + 1"}, "generated columns"),
         ({"delta.identity.start": 1}, "identity columns"),
         ({"CURRENT_DEFAULT": "1"}, "column defaults"),
+        ({"__CHAR_VARCHAR_TYPE_STRING": "varchar(3)"}, "columns of type VARCHAR or CHAR"),
     ],
 )
 def test_a_column_that_asks_something_of_its_writer_is_refused(metadata: dict[str, Any], words: str) -> None:
+    """Also one within a struct, an array or a map."""
+    asking = StructType([StructField("m", StringType(), metadata=metadata)])
+    for kind in (asking, ArrayType(asking), MapType(StringType(), asking), MapType(asking, StringType())):
+        schema = StructType([StructField("n", LongType()), StructField("nested", kind)])
+        assert f"it uses {words}" in problems(version=4, schema=schema)
     schema = StructType([StructField("n", LongType(), metadata=metadata)])
     assert f"it uses {words}" in problems(version=4, schema=schema)
 
@@ -88,7 +96,10 @@ def test_partition_values_count_as_nulls() -> None:
         (OSError("Generic S3 error: 403 Forbidden: <Code>AccessDenied</Code>"), Reason.AUTHORIZATION_FAILED),
         (OSError("403 Forbidden: <Code>InvalidAccessKeyId</Code>"), Reason.SINK_LOGIN_REFUSED),
         (OSError("x" * 1000 + "SignatureDoesNotMatch" + "x" * 1000), Reason.SINK_LOGIN_REFUSED),
-        (ValueError("anything"), Reason.SINK_UNREACHABLE),
+        (DeltaError("Kernel error: the object store did not answer"), Reason.SINK_UNREACHABLE),
+        (GenericError("error sending request"), Reason.SINK_UNREACHABLE),
+        (ValueError("anything"), Reason.BATCH_FAILED),
+        (OverflowError("date value out of range"), Reason.BATCH_FAILED),
     ],
 )
 def test_an_error_of_a_client_has_a_reason_and_one_line(error: Exception, reason: Reason) -> None:

@@ -15,9 +15,11 @@ import pytest
 
 from ackwright_stream import driver, ownership
 from ackwright_stream.delivery.batch_size import BatchSize
+from ackwright_stream.delivery.claims import FailedBatch
 from ackwright_stream.driver import Driver
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Guarantee, JobSpec, Reason, Restart
+from ackwright_stream.positions import Lane, Position, Range
 from ackwright_stream.progress import Progress
 from ackwright_stream.query import Query, QueryFailed
 from ackwright_stream.sinks import registry
@@ -241,6 +243,42 @@ def test_a_failure_keeps_nothing_alive_while_the_driver_goes_on(monkeypatch: pyt
         cast(Any, None), CLUSTER, headers=True
     )
     assert len(left) == 2
+
+
+LANE = Lane("t", 0)
+LOST = FailedBatch((Range(LANE, 0, 10),), driver=1, abandoned=4)
+
+
+@pytest.mark.parametrize(("superseded", "counted"), [(False, [6]), (True, [])])
+def test_the_claims_of_a_failed_batch_are_counted_once_the_positions_are_read_again(
+    monkeypatch: pytest.MonkeyPatch, *, superseded: bool, counted: list[int]
+) -> None:
+    """Of several attempts the first that takes the pipeline counts. What a later driver claims is not this one's."""
+    stop, takes, abandoned = threading.Event(), list[int](), list[int]()
+
+    def run() -> None:
+        if len(takes) < 3:
+            raise QueryFailed(UNREACHABLE, 60.0, batch=LOST)
+        stop.set()
+
+    def take(*_: Any) -> ownership.Ownership:
+        takes.append(1)
+        if len(takes) == 2:
+            raise SUPERSEDED if superseded else UNREACHABLE
+        lanes: Any = SimpleNamespace(driver=1)
+        return ownership.Ownership({}, 0, lanes, before={LANE: Position(10, driver=1)})
+
+    query = SimpleNamespace(run=run, size=None, limit_has_grown=False)
+    subject = driver_with(monkeypatch, lambda *_, **__: query, Guarantee.AT_MOST_ONCE, stop, standby=True)
+    monkeypatch.setattr(driver, "Standby", lambda *_, **__: Waiting(stood_by=False))
+    monkeypatch.setattr(ownership, "take", take)
+    subject._progress.address = None
+    subject._progress.count = lambda abandoned_records=None, **_: (  # type: ignore[method-assign]
+        abandoned.append(abandoned_records) if abandoned_records is not None else None
+    )
+    monkeypatch.setattr(registry, "for_driver", lambda *_: SimpleNamespace(require_sole_use=lambda: None))
+    subject._run_queries(cast(Any, None), CLUSTER, headers=True)
+    assert abandoned == counted
 
 
 def _raise(error: Exception) -> None:

@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from ackwright_stream import ownership
 from ackwright_stream import query as module
 from ackwright_stream.delivery.batch import Output
+from ackwright_stream.delivery.claims import FailedBatch
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Reason
 from ackwright_stream.ownership import Ownership
@@ -22,10 +24,13 @@ RANGES = [Range(Lane("in", n), 10 * n, 10 * n + 5) for n in range(7)]
 
 
 class Failing:
-    """A guarantee under which each batch fails with this error, and is not abandoned."""
+    """A guarantee under which each batch fails with this error, and cannot be abandoned."""
 
     def __init__(self, error: Exception) -> None:
         self.error = error
+
+    def moves_first(self, _: object) -> bool:
+        return True
 
     def deliver(self, *_: object) -> None:
         raise self.error
@@ -35,17 +40,22 @@ class Failing:
 
 
 def failed(monkeypatch: pytest.MonkeyPatch, error: Exception) -> JobError | Exception:
+    return run(monkeypatch, Failing(error))[1]
+
+
+def run(monkeypatch: pytest.MonkeyPatch, guarantee: Failing) -> tuple[Query, JobError | Exception]:
+    """The query, and the error that its first batch fails with."""
     spark: Any = SimpleNamespace(streams=SimpleNamespace(active=[None]))
-    lanes: Any = SimpleNamespace(sink=None)
+    lanes: Any = SimpleNamespace(sink=None, driver=3)
     positions = {r.lane: r.start for r in RANGES[:1]}
     subject = Query(spark, minimal_job(), Ownership(positions, 0, lanes), Progress(minimal_job()), threading.Event())
-    monkeypatch.setattr(subject, "_delivery", Failing(error))
+    monkeypatch.setattr(subject, "_delivery", guarantee)
     monkeypatch.setattr(module, "running_execution", lambda *_: None)
     monkeypatch.setattr(module, "tasks", lambda _: [Task(0, tuple(RANGES[:1]), (0,))])
     rows: Any = SimpleNamespace()
     with pytest.raises((JobError, RuntimeError)) as caught:
         subject._deliver(rows, 3, Output(rows))
-    return caught.value
+    return subject, caught.value
 
 
 def test_a_failed_batch_names_its_offsets(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,3 +72,21 @@ def test_another_failure_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None
 def test_of_many_partitions_some_are_named() -> None:
     message = of_batch(JobError(Reason.BATCH_FAILED, "boom"), RANGES).message
     assert message.endswith("in-3@30 to 34, in-4@40 to 44 and 2 more partitions")
+
+
+def test_the_driver_learns_of_the_batch_whose_claims_it_counts_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its positions may be read only when the sink answers again."""
+    unreachable = JobError(Reason.SINK_UNREACHABLE, "no answer")
+
+    class Unreachable(Failing):
+        def abandon(self, *_: object) -> int:
+            raise unreachable
+
+    expected = FailedBatch(tuple(RANGES[:1]), driver=3, abandoned=0)
+    for guarantee in (Failing(unreachable), Unreachable(unreachable)):
+        subject, error = run(monkeypatch, guarantee)
+        assert error is unreachable
+        monkeypatch.setattr(ownership, "complete", lambda error, _: error)
+        assert subject._failed(unreachable).batch == expected

@@ -14,6 +14,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField
 from pyspark.sql.types import ArrayType, LongType, ShortType, StringType, StructField, StructType, TimestampType
 from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from ackwright_stream.errors import JobError
 from ackwright_stream.iceberg_catalog import translate
@@ -147,7 +148,9 @@ def _output(schema: StructType) -> Any:
         (OSError(errno.ENOSPC, "No space left on device"), Reason.SINK_UNREACHABLE),
         (OSError("AWS Error ACCESS_DENIED during PutObject operation"), Reason.AUTHORIZATION_FAILED),
         (OSError("AWS Error INVALID_ACCESS_KEY_ID during PutObject operation"), Reason.SINK_LOGIN_REFUSED),
-        (ValueError("x\n" * 1000), Reason.SINK_UNREACHABLE),
+        (exceptions.NoSuchTableError("Table does not exist"), Reason.SINK_UNREACHABLE),
+        (PoolTimeout("QueuePool limit"), Reason.SINK_UNREACHABLE),
+        (ValueError("x\n" * 1000), Reason.BATCH_FAILED),
     ],
 )
 def test_an_error_of_a_client_has_a_reason_and_one_line(error: Exception, reason: Reason) -> None:

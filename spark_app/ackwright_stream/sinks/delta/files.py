@@ -39,7 +39,7 @@ class DataFile:
 
 def stage(rows: Rows, partition_columns: Sequence[str], storage: Storage) -> tuple[int, Staged]:
     """Writes the rows to new files; returns their number and the files. Raises JobError."""
-    written = write(rows, partition_columns, storage, FileFormat(to_partition, keeps_partitions=False))
+    written = write(rows, partition_columns, storage, FORMAT)
     now = int(time.time() * 1000)
     added = [DataFile(file.path, file.partition, file.size, now, file.rows, file.nulls) for file in written]
     return sum(file.rows for file in written), json.dumps([asdict(file) for file in added]).encode()
@@ -67,3 +67,6 @@ def to_partition(name: str, value: Any) -> str | None:
             )
         case _:
             return str(value)
+
+
+FORMAT = FileFormat(to_partition, keeps_partitions=False)

@@ -120,6 +120,10 @@ class TableLog:
         self._storage.make_durable(_entry(version.number + 1))
         return True
 
+    def require_conditional(self, version: Version) -> None:
+        """Raises JobError(TABLE_UNSUITABLE) if the server would replace an entry of the log."""
+        self._storage.require_conditional(_entry(version.number + 1))
+
     def following(self, version: Version, numbers: Numbers) -> Version | None:
         """The version that append() has created with these numbers; None if it has to be read.
 

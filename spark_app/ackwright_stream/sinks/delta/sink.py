@@ -12,7 +12,7 @@ from ackwright_stream.sinks.delta import columns, files, storage
 from ackwright_stream.sinks.delta.files import DataFile
 from ackwright_stream.sinks.delta.log import TableLog, Version
 from ackwright_stream.sinks.delta.table import place
-from ackwright_stream.sinks.staged.parquet import ToPartition
+from ackwright_stream.sinks.staged.parquet import FileFormat
 from ackwright_stream.sinks.staged.store import StagingStore
 
 
@@ -24,9 +24,8 @@ class DeltaStore(StagingStore[Version, DataFile]):
         letters, create_table = self.sink.dead_letters, self.sink.create_table
         super().__init__(job, TableLog(self.sink), place(self.sink), letters, create_table=create_table)
 
-    @property
-    def to_partition(self) -> ToPartition:
-        return files.to_partition
+    def file_format(self, version: Version) -> FileFormat:
+        return files.FORMAT
 
     def to_sink_columns(self, output: DataFrame) -> DataFrame:
         return columns.to_sink_columns(output, self.sink)

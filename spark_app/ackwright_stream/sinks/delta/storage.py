@@ -10,6 +10,7 @@ from typing import Any, BinaryIO, Protocol
 
 from ackwright_stream.durable_files import make_durable
 from ackwright_stream.jobspec import DeltaSink, s3_region
+from ackwright_stream.s3_store import require_conditional, store_of
 from ackwright_stream.sinks.staged.parquet import Files
 from ackwright_stream.storage_errors import translating
 from ackwright_stream.storage_location import S3, s3_of
@@ -34,6 +35,10 @@ class Storage(Files, Protocol):
 
     def make_durable(self, path: str) -> None:
         """Makes a file durable that another client has written."""
+        ...
+
+    def require_conditional(self, path: str) -> None:
+        """Raises JobError(TABLE_UNSUITABLE) if a file that is to be created replaces this one, which is there."""
         ...
 
     def may_write(self) -> bool:
@@ -83,6 +88,9 @@ class Directory:
             make_durable(self._path / path)
             make_durable((self._path / path).parent)
 
+    def require_conditional(self, path: str) -> None:
+        return  # delta-rs creates an entry with a hard link, which replaces nothing
+
     def may_write(self) -> bool:
         return os.access(self._path, os.W_OK) and os.access(self._path / "_delta_log", os.W_OK)
 
@@ -92,6 +100,7 @@ class Bucket:
 
     def __init__(self, s3: S3, timeout_ms: int) -> None:
         """timeout_ms: of one request with its repetitions."""
+        self._s3, self._timeout_ms = s3, timeout_ms
         self.uri = f"s3://{s3.bucket}/{s3.prefix}".rstrip("/")
         options = {
             "aws_region": s3_region(s3.region, s3.endpoint),
@@ -129,6 +138,11 @@ class Bucket:
 
     def make_durable(self, path: str) -> None:
         return
+
+    def require_conditional(self, path: str) -> None:
+        with translating(f"connecting to {self.uri}"):
+            store = store_of(self._s3, self._timeout_ms)
+        require_conditional(store, path, self.uri)
 
     def may_write(self) -> bool:
         return True  # nothing short of a write tells

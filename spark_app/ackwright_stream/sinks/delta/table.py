@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
+
 from ackwright_stream.jobspec import DeltaSink
 from ackwright_stream.sinks.staged.table import Place, Table
 
@@ -47,8 +49,9 @@ class DeltaTableVersion(Table):
             yield "column mapping"
         if self.properties.get("delta.enableDeletionVectors", "").lower() == "true":
             yield "deletion vectors"
-        keys = {key for field in self.schema.fields for key in field.metadata}
+        keys = set(_metadata_keys(self.schema))
         for key, name in (
+            ("__CHAR_VARCHAR_TYPE_STRING", "columns of type VARCHAR or CHAR"),  # to Delta they are STRING
             ("delta.invariants", "invariants of columns"),
             ("delta.generationExpression", "generated columns"),
             ("delta.identity.start", "identity columns"),
@@ -56,6 +59,20 @@ class DeltaTableVersion(Table):
         ):
             if key in keys:
                 yield name
+
+
+def _metadata_keys(kind: DataType) -> Iterator[str]:
+    """The names of the metadata of every field of a type, also of those within it."""
+    match kind:
+        case StructType():
+            for field in kind.fields:
+                yield from field.metadata
+                yield from _metadata_keys(field.dataType)
+        case ArrayType():
+            yield from _metadata_keys(kind.elementType)
+        case MapType():
+            yield from _metadata_keys(kind.keyType)
+            yield from _metadata_keys(kind.valueType)
 
 
 def place(sink: DeltaSink) -> Place:

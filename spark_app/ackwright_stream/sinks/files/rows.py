@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
+from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,7 +14,7 @@ import pyarrow.parquet as pq
 from ackwright_stream.positions import LANE, Lane
 from ackwright_stream.sinks.base import Rows
 from ackwright_stream.sinks.files.storage import Draft, Storage
-from ackwright_stream.sinks.parquet_columns import require_utf8
+from ackwright_stream.sinks.parquet_columns import encoding, require_utf8
 from ackwright_stream.storage_errors import translating
 
 _BUFFERED = 64 << 20  # bytes of rows in memory, of all files together, before they are written as row groups
@@ -63,10 +64,17 @@ class RowFiles:
         return self._files[lane].rows if lane in self._files else 0
 
 
+class Drafts(Protocol):
+    """Where a file is before it has its name. As in Storage."""
+
+    def draft(self) -> Draft: ...
+    def discard(self, draft: Draft) -> None: ...
+
+
 class RowFile:
     """One file, which has no name yet."""
 
-    def __init__(self, storage: Storage) -> None:
+    def __init__(self, storage: Drafts) -> None:
         self._storage, self._draft = storage, storage.draft()
         self._parquet: pq.ParquetWriter | None = None
         self._pending: list[pa.RecordBatch] = []
@@ -82,8 +90,8 @@ class RowFile:
         """Writes the rows in memory as one row group."""
         if self._pending:
             table, self._pending = pa.Table.from_batches(self._pending), []
-            table = table.cast(_nullable(table.schema))
-            with translating("writing a file"):
+            with translating("writing a file"), encoding():
+                table = table.cast(_nullable(table.schema))
                 self._writer(table.schema).write_table(table)
 
     def finish(self, columns: pa.Schema, metadata: Mapping[str, str]) -> Draft:

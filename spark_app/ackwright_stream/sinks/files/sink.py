@@ -126,24 +126,12 @@ class FilesStore:
             # Another driver that reads the same entry cannot raise it to the same generation: one of the two is
             # refused. If the outcome is unknown, a later join takes the next generation.
             if self._log.append(storage, entry.number + 1, joined) and self._is_last(storage, entry.number + 1):
-                self._require_conditional(storage, entry.number + 1)
+                storage.require_conditional(self._log.path(entry.number + 1))
                 membership = str(joined.generation).encode()
                 self._member, self._recorded = (membership, time.monotonic()), time.monotonic()
                 storage.tidy()
                 return membership
             self._pause(deadline)
-
-    def _require_conditional(self, storage: storages.Storage, number: int) -> None:
-        """Raises JobError(TABLE_UNSUITABLE) if the server replaces a file that it should refuse.
-
-        Failure window: a server that ignores `If-None-Match`. The files of two drivers would replace each other.
-        """
-        if storage.replaces(self._log.path(number)):
-            raise JobError(
-                Reason.TABLE_UNSUITABLE,
-                f"the server of {self.sink.path} ignores If-None-Match, so the files of two drivers would replace each "
-                "other; use a server that supports conditional writes",
-            )
 
     def _is_last(self, storage: storages.Storage, number: int) -> bool:
         """Whether no later entry than this one exists.
@@ -228,6 +216,7 @@ class FilesStore:
             {lane: of_lane.recorded for lane, of_lane in entry.state.lanes.items() if of_lane.recorded},
             accepted=entry.state.accepted,
             driver=entry.state.generation - 1,
+            joined=True,
         )
 
     def settle(

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from ackwright_stream.durable_files import make_directory, make_durable
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import FilesSink, Reason
-from ackwright_stream.s3_store import store_of
+from ackwright_stream.s3_store import require_conditional, store_of
 from ackwright_stream.sinks.files import layout
 from ackwright_stream.storage_errors import translate, translating
 from ackwright_stream.storage_location import S3, s3_of
@@ -66,8 +66,8 @@ class Storage(Protocol):
         """The key-value metadata of a Parquet file's footer; None if there is no such file."""
         ...
 
-    def replaces(self, path: str) -> bool:
-        """Whether create() replaces a file that is there, because the server ignores the condition."""
+    def require_conditional(self, path: str) -> None:
+        """Raises JobError(TABLE_UNSUITABLE) if create() replaces this file, which is there."""
         ...
 
     def names(self, directory: str, after: str = "", before: str | None = None) -> Sequence[str]:
@@ -157,8 +157,8 @@ class Directory:
             except FileNotFoundError:
                 return None
 
-    def replaces(self, path: str) -> bool:
-        return False  # a hard link never does
+    def require_conditional(self, path: str) -> None:
+        return  # a hard link replaces nothing
 
     def names(self, directory: str, after: str = "", before: str | None = None) -> Sequence[str]:
         with translating(f"reading {self._path / directory}"):
@@ -251,16 +251,8 @@ class Bucket:
             except FileNotFoundError:
                 return None
 
-    def replaces(self, path: str) -> bool:
-        content = self.read(path)  # the same content, so that nothing changes if it is replaced
-        if content is None:
-            return False
-        with translating(f"creating {self._uri}/{path}"):
-            try:
-                self._client.put(self._store, path, content, mode="create", use_multipart=False)
-            except self._client.exceptions.AlreadyExistsError:
-                return False
-            return True
+    def require_conditional(self, path: str) -> None:
+        require_conditional(self._store, path, self._uri)
 
     def names(self, directory: str, after: str = "", before: str | None = None) -> Sequence[str]:
         with translating(f"listing {self._uri}/{directory}"):

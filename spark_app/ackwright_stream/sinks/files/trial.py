@@ -2,23 +2,40 @@
 
 from __future__ import annotations
 
+import io
+
 import pyarrow as pa
 
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Reason
-from ackwright_stream.sinks.parquet_columns import require_utf8
+from ackwright_stream.sinks.files.rows import RowFile
+from ackwright_stream.sinks.files.storage import Draft
+
+
+class _InMemory:
+    """Files that nobody keeps. As in Drafts."""
+
+    def draft(self) -> Draft:
+        return Draft(io.BytesIO())
+
+    def discard(self, draft: Draft) -> None:
+        draft.file.close()
 
 
 class RowTrial:
-    """Nothing is written: no rule depends on other rows."""
+    """Rows are written to memory alone: no rule depends on other rows."""
 
     def refusal(self, rows: pa.Table) -> JobError | None:
         """As in Trial."""
+        file = RowFile(_InMemory())
         try:
             for batch in rows.to_batches():
-                require_utf8(batch)
+                file.add(batch)
+            file.flush()
         except JobError as e:
             if e.reason is not Reason.ROW_REFUSED:
                 raise
             return e
+        finally:
+            file.discard()
         return None

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, BinaryIO, cast
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pyiceberg.io import FileIO
 from pyiceberg.io.pyarrow import (
     compute_statistics_plan,
@@ -31,6 +32,7 @@ from pyiceberg.typedef import Record
 from ackwright_stream.iceberg_catalog import translating
 from ackwright_stream.sinks.base import Rows, Staged
 from ackwright_stream.sinks.iceberg.table import version_of
+from ackwright_stream.sinks.parquet_columns import encoding
 from ackwright_stream.sinks.staged import parquet
 from ackwright_stream.sinks.staged.table import Place
 
@@ -85,7 +87,7 @@ def stage(rows: Rows, metadata: TableMetadata, io: FileIO, place: Place) -> tupl
             table.require_values(place, [dict(counts)])
             yield batch
 
-    written = parquet.write(without_nulls(rows), place.partition_columns, IoFiles(io), _file_format(metadata))
+    written = parquet.write(without_nulls(rows), place.partition_columns, IoFiles(io), file_format(metadata))
     added = [_data_file(file, metadata) for file in written]
     return sum(file.rows for file in written), json.dumps([asdict(file) for file in added]).encode()
 
@@ -106,7 +108,8 @@ def written_schema(schema: Schema, columns: Sequence[str]) -> Schema:
     return Schema(*(schema.find_field(name) for name in columns))
 
 
-def _file_format(metadata: TableMetadata) -> parquet.FileFormat:
+def file_format(metadata: TableMetadata) -> parquet.FileFormat:
+    """How the table has its rows."""
     locations = load_location_provider(metadata.location, metadata.properties)
 
     def to_columns(rows: pa.Table) -> pa.Table:
@@ -120,32 +123,41 @@ def _file_format(metadata: TableMetadata) -> parquet.FileFormat:
         "store_decimal_as_integer": True,  # as Iceberg's specification has it
     }
     return parquet.FileFormat(
-        to_partition, keeps_partitions=True, to_path=locations.new_data_location, to_columns=to_columns, options=options
+        to_partition,
+        keeps_partitions=True,
+        to_path=locations.new_data_location,
+        to_columns=to_columns,
+        require_described=lambda file: _statistics(file, metadata),
+        options=options,
     )
 
 
 def _data_file(file: parquet.Written, metadata: TableMetadata) -> DataFile:
-    columns = tuple(file.metadata.schema.to_arrow_schema().names)
-    schema = written_schema(metadata.schema(), columns)
-    statistics = data_file_statistics_from_parquet_metadata(
-        parquet_metadata=file.metadata,
-        stats_columns=compute_statistics_plan(schema, metadata.properties),
-        parquet_column_mapping=parquet_path_to_id_mapping(schema),
-    ).to_serialized_dict()
-    as_json = {
-        name: {column: _to_json(n) for column, n in value.items()} if name in _BY_COLUMN else value
-        for name, value in statistics.items()
-    }
     return DataFile(
         path=file.path,
         schema_id=metadata.current_schema_id,
         spec_id=metadata.default_spec_id,
-        columns=columns,
+        columns=tuple(file.metadata.schema.to_arrow_schema().names),
         partition=tuple(file.partition.values()),
         size=file.size,
         nulls=file.nulls,
-        statistics=as_json,
+        statistics=_statistics(file.metadata, metadata),
     )
+
+
+def _statistics(file: pq.FileMetaData, metadata: TableMetadata) -> dict[str, Any]:
+    """Sizes, counts and bounds of a file's columns, as DataFile has them. Raises JobError."""
+    schema = written_schema(metadata.schema(), file.schema.to_arrow_schema().names)
+    with translating("describing a file"), encoding("the table's metadata cannot have the bounds of a column"):
+        statistics = data_file_statistics_from_parquet_metadata(
+            parquet_metadata=file,
+            stats_columns=compute_statistics_plan(schema, metadata.properties),
+            parquet_column_mapping=parquet_path_to_id_mapping(schema),
+        ).to_serialized_dict()
+    return {
+        name: {column: _to_json(n) for column, n in value.items()} if name in _BY_COLUMN else value
+        for name, value in statistics.items()
+    }
 
 
 def _to_json(value: int | bytes) -> int | str:

@@ -14,7 +14,7 @@ from ackwright_stream.sinks.iceberg import columns, files
 from ackwright_stream.sinks.iceberg.files import DataFile
 from ackwright_stream.sinks.iceberg.log import TableLog, Version
 from ackwright_stream.sinks.iceberg.table import place
-from ackwright_stream.sinks.staged.parquet import ToPartition
+from ackwright_stream.sinks.staged.parquet import FileFormat
 from ackwright_stream.sinks.staged.positions import Names
 from ackwright_stream.sinks.staged.store import StagingStore
 
@@ -28,9 +28,8 @@ class IcebergStore(StagingStore[Version, DataFile]):
         letters, create_table = self.sink.dead_letters, self.sink.create_table
         super().__init__(job, log, place(self.sink), letters, create_table=create_table)
 
-    @property
-    def to_partition(self) -> ToPartition:
-        return files.to_partition
+    def file_format(self, version: Version) -> FileFormat:
+        return files.file_format(version.handle.metadata)
 
     def check(self, rows: DataFrame | None = None) -> None:
         if self.sink.catalog == SQL and not self.job.spark.get("spark.master", "local").startswith("local"):

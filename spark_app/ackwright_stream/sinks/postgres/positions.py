@@ -202,10 +202,11 @@ def records(cursor: Statements, group: str) -> Records:
         [group],
     ).fetchall()
     cursor.execute('SELECT accepted, generation FROM ackwright.pipelines WHERE "group" = %s', [group])
-    accepted, generation = cursor.fetchone() or ("", 1)
+    row = cursor.fetchone()
+    accepted, generation = row or ("", 1)
     lanes = {Lane(topic, partition): topic_id for topic, partition, topic_id in rows}
     # A driver joins before it settles, so no driver before the last one to join has had a higher number.
-    return Records(lanes, accepted=accepted, driver=generation - 1)
+    return Records(lanes, accepted=accepted, driver=generation - 1, joined=row is not None)
 
 
 def _split(lanes: Iterable[Lane]) -> tuple[list[str], list[int]]:

@@ -28,6 +28,7 @@ from ackwright_stream.sinks.postgres.positions import Statements
 from ackwright_stream.sinks.postgres.trial import TableTrial
 
 T = TypeVar("T")
+_OLDEST_SERVER = 12_00_00  # docs/compatibility.md
 _MEMBER_FOR_S = 5.0  # is_member() queries the server at most this often
 _PAUSE_S = 0.5  # between two attempts to join, so that others get the locks meanwhile
 
@@ -55,12 +56,22 @@ class PostgresStore:
 
     def check(self, rows: DataFrame | None = None) -> None:
         with self._driver_transaction() as cursor:
+            self._require_version(cursor.connection.info.server_version)
             problems = [*store.problems(cursor), *(decisions.problems(cursor) if self.decisions else ())]
             problems += [*tables.problems(cursor, self.sink, rows and rows.schema.fields)]
             if self._letters:
                 problems += tables.problems(cursor, self._letters, dead_letters.fields())
         if problems:
             raise combined(problems)
+
+    def _require_version(self, server: int) -> None:
+        """Raises JobError(TABLE_UNSUITABLE) for a server that is too old. server: as libpq has it, 150018 for 15.18."""
+        if server < _OLDEST_SERVER:
+            raise JobError(
+                Reason.TABLE_UNSUITABLE,
+                f"PostgreSQL at {self.sink.host}:{self.sink.port} has the version {server // 10_000}, and this sink "
+                f"needs {_OLDEST_SERVER // 10_000} or newer; upgrade the server",
+            )
 
     def require_sole_use(self) -> None:
         return  # nothing but a person's statement moves positions here

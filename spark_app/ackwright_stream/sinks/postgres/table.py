@@ -13,6 +13,7 @@ from pyspark.sql.types import StructField
 
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import PostgresSink, Reason
+from ackwright_stream.reasons import REASONS
 from ackwright_stream.sinks.base import Rows
 from ackwright_stream.sinks.postgres.binary_copy import HEADER, TRAILER, encoded
 from ackwright_stream.sinks.postgres.columns import TableColumn, created_type, problems_with, table_fields
@@ -227,6 +228,7 @@ def write(cursor: Statements, sink: PostgresSink, rows: Rows) -> int:
     batches, columns = chain([first], batches), list(first.schema.names)
     if not table.sink.upsert:
         return _copy(cursor, qualified(table.sink), table, columns, batches)
+    batches = _with_keys(batches, table.sink.key)
     # The columns of the table without its constraints, which rows to delete may break.
     extra = [sql.SQL("0::bigint AS {}").format(sql.Identifier(_ROW))]
     if table.sink.deleted_column:
@@ -239,6 +241,21 @@ def write(cursor: Statements, sink: PostgresSink, rows: Rows) -> int:
     written = _copy(cursor, sql.Identifier(_BATCH), table, columns, batches, numbered=True)
     _merge(cursor, table.sink, [name for name in columns if name != table.sink.deleted_column])
     return written
+
+
+def _with_keys(batches: Rows, key: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """The rows. Raises JobError(ROW_REFUSED) for one without a key.
+
+    The server refuses such a row too, unless it deletes: then it is compared with no row, and nothing would tell.
+    """
+    for batch in batches:
+        if absent := [name for name in key if batch.column(name).null_count]:
+            raise JobError(
+                Reason.ROW_REFUSED,
+                f"{', '.join(absent)} of the key is null, so no row has it",
+                REASONS[Reason.ROW_REFUSED].remedy,
+            )
+        yield batch
 
 
 def forget_batch(cursor: Statements) -> None:

@@ -65,6 +65,10 @@ class Log(Protocol[V, F_contra]):
         """
         ...
 
+    def require_conditional(self, version: V) -> None:
+        """Raises JobError(TABLE_UNSUITABLE) if the version that append() has created after this one can be replaced."""
+        ...
+
     def following(self, version: V, numbers: store.Numbers) -> V | None:
         """The version that append() has created with these numbers; None if it has to be read."""
         ...

@@ -5,6 +5,7 @@ Their names are new ones. A file that is never committed is in no version of the
 
 from __future__ import annotations
 
+import io
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -17,7 +18,7 @@ import pyarrow.parquet as pq
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Reason
 from ackwright_stream.sinks.base import Rows
-from ackwright_stream.sinks.parquet_columns import require_utf8
+from ackwright_stream.sinks.parquet_columns import encoding, require_utf8
 from ackwright_stream.storage_errors import translating
 
 _BUFFERED = 64 << 20  # bytes of rows in memory, of all files together, before they are written as row groups
@@ -43,6 +44,19 @@ class Files(Protocol):
         ...
 
 
+class InMemory:
+    """Files that nobody keeps, as in Files: rows are only tried."""
+
+    def create(self, path: str) -> BinaryIO:
+        return io.BytesIO()
+
+    def finish(self, path: str, file: BinaryIO) -> int:
+        return file.tell()
+
+    def discard(self, path: str, file: BinaryIO) -> None:
+        file.close()
+
+
 @dataclass(frozen=True)
 class FileFormat:
     """How a kind of table has its rows in Parquet."""
@@ -51,6 +65,8 @@ class FileFormat:
     keeps_partitions: bool  # whether files have the partition columns as well
     to_path: Callable[[str], str] = lambda name: name  # of a file with this name
     to_columns: Callable[[pa.Table], pa.Table] = lambda rows: rows  # with the types of the files
+    # Raises JobError(ROW_REFUSED) for a file that the table's own metadata cannot describe.
+    require_described: Callable[[pq.FileMetaData], object] = lambda metadata: None
     # Of pq.ParquetWriter. Without Arrow's and Spark's own schemas: readers take the table's.
     options: Mapping[str, Any] = field(default_factory=dict)
 
@@ -115,11 +131,11 @@ class _Writer:
         """Writes the rows in memory as one row group."""
         if not self._pending:
             return
-        with translating(f"writing {self._path}"):
+        with encoding():
             table, self._pending = self._form.to_columns(pa.Table.from_batches(self._pending)), []
         if self._parquet is None:
             self._file = self._files.create(self._path)
-        with translating(f"writing {self._path}"):
+        with translating(f"writing {self._path}"), encoding():
             if self._parquet is None:
                 self._parquet = pq.ParquetWriter(
                     self._file,
@@ -160,6 +176,8 @@ def split(
     keys = keys.append_column(_INDEX, pa.array(range(batch.num_rows), pa.int64()))
     groups = keys.group_by(list(partition_columns), use_threads=False).aggregate([(_INDEX, "list")])
     rows = batch if keep else batch.select([name for name in batch.schema.names if name not in partition_columns])
-    for group in groups.to_pylist():
+    with encoding(f"rows cannot be partitioned by {', '.join(partition_columns)}"):
+        values_of_groups = groups.to_pylist()
+    for group in values_of_groups:
         values = tuple(to_partition(name, group[name]) for name in partition_columns)
         yield values, rows.take(pa.array(group[f"{_INDEX}_list"], pa.int64()))

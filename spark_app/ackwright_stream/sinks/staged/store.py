@@ -29,7 +29,7 @@ from ackwright_stream.sinks.staged import columns
 from ackwright_stream.sinks.staged import positions as store
 from ackwright_stream.sinks.staged.decisions import Decided, TableDecisions
 from ackwright_stream.sinks.staged.log import F, Log, V
-from ackwright_stream.sinks.staged.parquet import ToPartition
+from ackwright_stream.sinks.staged.parquet import FileFormat
 from ackwright_stream.sinks.staged.table import Place, Table
 from ackwright_stream.sinks.staged.trial import RowTrial
 
@@ -72,10 +72,9 @@ class StagingStore(ABC, Generic[V, F]):
     def staged(self, of_tasks: Iterable[Staged]) -> Sequence[F]:
         """The files that stage() returned."""
 
-    @property
     @abstractmethod
-    def to_partition(self) -> ToPartition:
-        """Which values a partition column takes."""
+    def file_format(self, version: V) -> FileFormat:
+        """How a version of the table has its rows."""
 
     @property
     def staging(self) -> Self:
@@ -86,8 +85,7 @@ class StagingStore(ABC, Generic[V, F]):
     def check(self, rows: DataFrame | None = None) -> None:
         version = self._log.read()
         if version is None:
-            if not self._creates:
-                raise self._place.missing()
+            self._require_creation()
             return
         problems = list(self._log.problems(version))
         if unfit := version.table.problems(self._place, rows and rows.schema.fields):
@@ -111,12 +109,16 @@ class StagingStore(ABC, Generic[V, F]):
         """The table, if rows with these columns can be written to it; created if the spec says so."""
         version = self._log.read()
         if version is None:
-            if not self._creates:
-                raise self._place.missing()
+            self._require_creation()
             self._log.create(rows.schema)
             version = self._required()
         version.table.require(self._place, rows.schema.fields)
         return version.table
+
+    def _require_creation(self) -> None:
+        """Raises JobError(TABLE_UNSUITABLE) if a missing table is not to be created."""
+        if not self._creates or self.job.expects_positions:
+            raise self._place.missing(delivered=self.job.expects_positions)
 
     # ------------------------------------------------------------ the driver
 
@@ -136,6 +138,7 @@ class StagingStore(ABC, Generic[V, F]):
             # is refused. If the outcome is unknown, a later join takes the next generation.
             generation = (version.lookup(self.names.generation) or 0) + 1
             if self._create(version, {self.names.generation: generation}):
+                self._log.require_conditional(version)
                 membership = str(generation).encode()
                 self._member, self._watched = (membership, time.monotonic()), None
                 return membership
@@ -178,6 +181,7 @@ class StagingStore(ABC, Generic[V, F]):
             {lane: position.topic_id for lane, position in positions.items() if position},
             accepted=store.fingerprint(version.lookup(self.names.accepted)),
             driver=version.lookup(self.names.driver) or 0,
+            joined=version.lookup(self.names.generation) is not None,
         )
 
     def settle(
@@ -214,7 +218,8 @@ class StagingStore(ABC, Generic[V, F]):
 
     @contextmanager
     def trial(self) -> Iterator[RowTrial]:
-        yield RowTrial(self._place, self._required().table, self.to_partition)
+        version = self._required()
+        yield RowTrial(self._place, version.table, self.file_format(version))
 
     def output_ends(self) -> Mapping[str, Any]:
         return {}

@@ -27,13 +27,12 @@ class Place:
         """The error for a table that rows cannot be written to."""
         return JobError(Reason.TABLE_UNSUITABLE, f"the {self.kind} {self.name} does not fit: {'; '.join(problems)}")
 
-    def missing(self) -> JobError:
-        """The error for a table that does not exist."""
-        return JobError(
-            Reason.TABLE_UNSUITABLE,
-            f"there is no {self.kind} {self.name}; create it, correct {self.spec}.{self.field}, or set createTable: "
-            "true",
-        )
+    def missing(self, *, delivered: bool = False) -> JobError:
+        """The error for a table that does not exist. delivered: the pipeline has delivered to it."""
+        remedy = f"create it, correct {self.spec}.{self.field}, or set createTable: true"
+        if delivered:
+            remedy = f"the pipeline has delivered to it: correct the address in {self.spec}, or restore the table"
+        return JobError(Reason.TABLE_UNSUITABLE, f"there is no {self.kind} {self.name}; {remedy}")
 
 
 @dataclass(frozen=True)
