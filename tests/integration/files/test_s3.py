@@ -14,7 +14,7 @@ import pytest
 from ackwright.local.ports import free_ports
 from ackwright_stream.audit_sinks.files import FilesReader
 from ackwright_stream.errors import JobError
-from ackwright_stream.jobspec import FilesSink, JobSpec, Reason
+from ackwright_stream.jobspec import FilesSink, Guarantee, JobSpec, Reason
 from ackwright_stream.lanes import Outcome
 from ackwright_stream.positions import Lane, Position, Range
 from ackwright_stream.sinks.files import storage
@@ -24,6 +24,7 @@ from integration.support.files_stores import A, B, Driver, Files, batch_rows, de
 from integration.support.s3_proxy import losing_answers
 from integration.support.s3_server import BUCKET, KEY, READER, SECRET, Outage, S3Server
 from integration.support.stateful_pipelines import with_state
+from integration.support.weaker_outages import OUTAGES_OF_S3, WEAKER, deliver_through
 
 QUICK = {"timeout.ms": "4000"}
 
@@ -239,6 +240,16 @@ def test_an_outage_of_the_server_after_rows_were_written_loses_and_repeats_nothi
     assert driver.deliver(Range(A, 5, 9)) == (Outcome.DONE, 4)
     assert driver.deliver(Range(A, 5, 9)) == (Outcome.SKIPPED, 0)
     assert (files.offsets(), files.chain()) == (list(range(9)), [(0, 5), (5, 9)])
+
+
+@pytest.mark.parametrize("guarantee", WEAKER)
+@pytest.mark.parametrize(("outage", "reason"), OUTAGES_OF_S3)
+def test_an_outage_between_rows_and_positions_keeps_the_weaker_guarantees(
+    server: S3Server, files: Files, spec: JobSpec, *, outage: Outage, reason: Reason, guarantee: Guarantee
+) -> None:
+    weaker = replace(spec, guarantee=guarantee)
+    expected = deliver_through(outage(server), guarantee, lambda: Driver(weaker), reason)
+    assert files.offsets() == expected
 
 
 def test_a_server_that_does_not_answer_is_named_without_the_secret(spec: JobSpec) -> None:

@@ -14,7 +14,7 @@ import pytest
 from ackwright.local.ports import free_ports
 from ackwright_stream.audit_sinks.iceberg import IcebergReader
 from ackwright_stream.errors import JobError
-from ackwright_stream.jobspec import IcebergSink, JobSpec, Reason
+from ackwright_stream.jobspec import Guarantee, IcebergSink, JobSpec, Reason
 from ackwright_stream.lanes import Outcome
 from ackwright_stream.positions import Range
 from ackwright_stream.sinks.iceberg.log import TableLog
@@ -23,6 +23,7 @@ from ackwright_stream.sinks.staged.positions import Names
 from integration.support.iceberg_stores import Table, job, login, rows_in_bucket
 from integration.support.s3_server import BUCKET, KEY, READER, SECRET, Outage, S3Server
 from integration.support.staged_drivers import A, B, Driver, rows
+from integration.support.weaker_outages import OUTAGES_OF_S3, WEAKER, deliver_through
 
 QUICK = {"timeout.ms": "2000"}
 
@@ -132,6 +133,16 @@ def test_an_outage_of_the_server_after_rows_were_staged_loses_and_repeats_nothin
     assert driver.commit([Range(A, 5, 9)], staged) == (Outcome.DONE, 4)
     assert driver.commit([Range(A, 5, 9)], staged) == (Outcome.SKIPPED, 0)
     assert delivered(server, spec, tmp_path) == [(0, n) for n in range(9)]
+
+
+@pytest.mark.parametrize("guarantee", WEAKER)
+@pytest.mark.parametrize(("outage", "reason"), OUTAGES_OF_S3)
+def test_an_outage_between_rows_and_positions_keeps_the_weaker_guarantees(
+    server: S3Server, spec: JobSpec, tmp_path: Path, *, outage: Outage, reason: Reason, guarantee: Guarantee
+) -> None:
+    weaker = replace(spec, guarantee=guarantee)
+    expected = deliver_through(outage(server), guarantee, lambda: Driver(weaker), reason)
+    assert [n for _, n in delivered(server, spec, tmp_path)] == expected
 
 
 def test_a_server_that_does_not_answer_is_named_without_the_secret(spec: JobSpec) -> None:
