@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -22,11 +22,12 @@ from ackwright_stream.sinks.files.sink import FilesStore
 from ackwright_stream.sinks.files.state import LaneState, State, StateLog
 from integration.support.files_stores import A, B, Driver, Files, batch_rows, decide, job, rows
 from integration.support.s3_proxy import losing_answers
-from integration.support.s3_server import BUCKET, KEY, READER, SECRET, Outage, S3Server
+from integration.support.s3_server import BUCKET, KEY, LIMITED, READER, SECRET, Outage, S3Server, limited
 from integration.support.stateful_pipelines import with_state
 from integration.support.weaker_outages import OUTAGES_OF_S3, WEAKER, deliver_through
 
 QUICK = {"timeout.ms": "4000"}
+LISTED = ("s3:GetObject", "s3:PutObject", "s3:ListBucket")  # on docs/files.md
 
 
 @pytest.fixture(scope="module")
@@ -203,6 +204,28 @@ def test_a_login_that_changes_is_used_by_the_next_task_and_the_next_query(spec: 
     password.write_text(SECRET)
     assert task.advance(0, [Range(A, 5, 9)], rows(A, 5, 9)) == (Outcome.DONE, 4)
     assert int(driver.sink.join([A])) == int(driver.membership) + 1
+
+
+def as_limited(spec: JobSpec, tmp_path: Path, actions: Iterable[str]) -> JobSpec:
+    """The pipeline of a user that may do exactly this, in another place of the bucket."""
+    credentials = login(tmp_path / "limited", limited(actions), SECRET)
+    place = f"s3://{BUCKET}/{LIMITED}/{tmp_path.name}"
+    return replace(spec, sink=replace(spec.sink_of(FilesSink), path=place, credentials=credentials))
+
+
+def test_the_job_needs_no_more_than_is_listed(spec: JobSpec, tmp_path: Path) -> None:
+    needed = as_limited(spec, tmp_path, LISTED)
+    for n in range(3):
+        assert Driver(needed).deliver(Range(A, 5 * n, 5 * n + 5)) == (Outcome.DONE, 5)
+    assert Driver(needed).deliver(Range(A, 10, 15)) == (Outcome.SKIPPED, 0)
+
+
+@pytest.mark.parametrize("missing", LISTED)
+def test_without_any_one_permission_the_job_stops_and_names_it(spec: JobSpec, tmp_path: Path, missing: str) -> None:
+    needed = as_limited(spec, tmp_path, set(LISTED) - {missing})
+    with pytest.raises(JobError) as caught:
+        Driver(needed).deliver(Range(A, 0, 5))
+    assert caught.value.reason is Reason.AUTHORIZATION_FAILED, caught.value
 
 
 def test_a_permission_that_is_revoked_loses_and_repeats_nothing(files: Files, spec: JobSpec, tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ import pyarrow.fs as pafs
 import requests
 
 from ackwright.local.ports import free_ports
+from server_starts import starting
 from waiting import ANSWER, WAIT, wait_until
 
 KEY, SECRET = "pipeline-key", "right-horse"
@@ -157,6 +158,7 @@ class S3Server:
         users.write_text(json.dumps({"identities": identities, "policies": policies}))
         return users
 
+    @starting("server of S3 (SeaweedFS)")
     def _start(self) -> None:
         data, users = self._directory / "data", self._write_users()
         ports = [f"-{name}={port}" for name, port in self._ports.items()]
