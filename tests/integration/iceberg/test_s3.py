@@ -26,7 +26,7 @@ from integration.support.staged_drivers import A, B, Driver, rows
 from integration.support.weaker_outages import OUTAGES_OF_S3, WEAKER, deliver_through
 
 QUICK = {"timeout.ms": "2000"}
-LISTED = ("s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:ListBucket")  # on docs/iceberg.md
+LISTED = ("s3:GetObject", "s3:PutObject", "s3:ListBucket")  # on docs/iceberg.md
 
 
 @pytest.fixture(scope="module")
