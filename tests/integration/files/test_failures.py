@@ -22,6 +22,7 @@ from ackwright_stream.positions import LANE, Range
 from ackwright_stream.sinks.files.columns import to_sink_columns
 from ackwright_stream.sinks.files.sink import FilesStore
 from integration.support.files_stores import ID, A, Driver, Files, Frame, directory, job, rows
+from integration.support.small_disk import filled
 from integration.support.weaker_outages import WEAKER, deliver_through
 
 ROWS = 400_000  # 2 MB in a file
@@ -74,6 +75,16 @@ def test_a_full_disk_stops_the_pipeline_and_loses_and_repeats_nothing(small_disk
     full.unlink()
     assert driver.deliver(Range(A, 1000, 1002)) == (Outcome.DONE, 2)
     assert (files.offsets(), files.chain()) == (list(range(1002)), [(0, 1000), (1000, 1002)])
+
+
+@pytest.mark.parametrize("guarantee", WEAKER)
+def test_a_disk_that_is_full_between_rows_and_positions_keeps_the_weaker_guarantees(
+    small_disk: Path, tmp_path: Path, guarantee: Guarantee
+) -> None:
+    files = Files(small_disk / "files")
+    spec = replace(job(tmp_path, files.path), guarantee=guarantee)
+    expected = deliver_through(filled(small_disk), guarantee, lambda: Driver(spec), Reason.SINK_UNREACHABLE)
+    assert files.offsets() == expected
 
 
 def test_a_directory_that_may_not_be_written_any_more(files: Files, tmp_path: Path) -> None:

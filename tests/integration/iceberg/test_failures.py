@@ -41,6 +41,7 @@ from ackwright_stream.positions import Range
 from ackwright_stream.sinks.iceberg.sink import IcebergStore
 from ackwright_stream.sinks.staged import parquet
 from integration.support.iceberg_stores import Table, job
+from integration.support.small_disk import filled
 from integration.support.staged_drivers import COLUMNS, PLACES_OF_TEXT, A, Driver, Frame, rows, texts
 from integration.support.weaker_outages import WEAKER, deliver_through
 
@@ -101,6 +102,16 @@ def test_a_disk_that_is_full_at_the_commit_loses_and_repeats_nothing(small_disk:
     full.unlink()
     assert driver.commit([Range(A, 0, 1000)], staged) == (Outcome.DONE, 1000)
     assert (table.offsets(), table.position(spec.group)) == (list(range(1000)), 1000)
+
+
+@pytest.mark.parametrize("guarantee", WEAKER)
+def test_a_disk_that_is_full_between_rows_and_positions_keeps_the_weaker_guarantees(
+    small_disk: Path, tmp_path: Path, guarantee: Guarantee
+) -> None:
+    table = Table(small_disk / "warehouse")
+    spec = replace(job(tmp_path, table), guarantee=guarantee)
+    expected = deliver_through(filled(small_disk), guarantee, lambda: Driver(spec), Reason.SINK_UNREACHABLE)
+    assert table.offsets() == expected
 
 
 def test_a_directory_that_may_not_be_written_any_more(tmp_path: Path) -> None:

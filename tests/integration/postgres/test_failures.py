@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,15 +14,13 @@ import pytest
 from pyspark.sql.types import DataType, LongType, StructField, StructType
 
 from ackwright_stream.errors import JobError
-from ackwright_stream.jobspec import Guarantee, JobSpec, Reason
+from ackwright_stream.jobspec import JobSpec, Reason
 from ackwright_stream.lanes import Outcome
 from ackwright_stream.positions import Range
 from ackwright_stream.sinks.postgres.sink import PostgresStore
 from integration.support.postgres import PASSWORD, Database, Postgres
 from integration.support.postgres_proxy import cutting_commits
 from integration.support.postgres_stores import TABLE, A, Driver, job, offsets, position, rows, with_session
-from integration.support.weaker_outages import WEAKER, deliver_through
-from waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("rows_table")
 
@@ -139,33 +135,6 @@ def test_positions_whose_commit_has_an_unknown_outcome_are_read_again(
     assert position(database) == 50
 
 
-@pytest.mark.parametrize("guarantee", WEAKER)
-@pytest.mark.parametrize("arrives", [True, False])
-def test_rows_whose_commit_has_an_unknown_outcome_keep_the_weaker_guarantees(
-    database: Database, tmp_path: Path, *, arrives: bool, guarantee: Guarantee
-) -> None:
-    """At-least-once writes them again. At-most-once has moved their position, and does not."""
-    spec = replace(job(tmp_path, database), guarantee=guarantee)
-    driver, all_ = Driver(spec), Range(A, 0, 50)
-    if guarantee is Guarantee.AT_MOST_ONCE:
-        assert driver.lanes.advance(0, [all_]) == (Outcome.DONE, 0)
-    with cutting_commits(database.server.host, database.server.port, arrives=arrives) as port:
-        through_proxy = PostgresStore(replace(spec, sink=database.sink(port=port)))
-        refused(lambda: through_proxy.write([A], rows(A, 0, 50)), Reason.SINK_UNREACHABLE)
-    following = Driver(spec)
-    if arrives:
-        wait_until(lambda: len(offsets(database)) == 50, "the server has executed the commit")
-    if guarantee is Guarantee.AT_MOST_ONCE:
-        assert following.lanes.advance(0, [all_]) == (Outcome.SKIPPED, 0)
-        assert (offsets(database), position(database)) == (list(range(50)) if arrives else [], 50)
-        return
-    assert position(database) == 0
-    following.prepared(all_)()
-    following.lanes.advance_all({A: 50})
-    times = 2 if arrives else 1
-    assert (offsets(database), position(database)) == (sorted(times * list(range(50))), 50)
-
-
 def test_a_column_that_is_dropped_is_named_and_nothing_is_written(database: Database, tmp_path: Path) -> None:
     task = Driver(job(tmp_path, database)).task()
     task.advance(0, [Range(A, 0, 10)], rows(A, 0, 10))
@@ -176,43 +145,6 @@ def test_a_column_that_is_dropped_is_named_and_nothing_is_written(database: Data
     database.sql("ALTER TABLE rows RENAME COLUMN m TO n")
     assert task.advance(0, again, rows(A, 10, 20)) == (Outcome.DONE, 10)
     assert offsets(database) == list(range(20))
-
-
-@contextmanager
-def restored(database: Database, change: str, back: str) -> Iterator[None]:
-    """The administrator's change, until it is taken back."""
-    database.sql(change, admin=True)
-    yield
-    database.sql(back, admin=True)
-
-
-@pytest.mark.parametrize(
-    ("guarantee", "right"),
-    [
-        (Guarantee.AT_MOST_ONCE, "INSERT ON rows"),
-        (Guarantee.AT_LEAST_ONCE, "INSERT ON rows"),
-        (Guarantee.AT_LEAST_ONCE, "UPDATE ON ackwright.positions"),
-    ],
-)
-def test_a_permission_that_is_revoked_between_rows_and_positions_keeps_the_weaker_guarantees(
-    database: Database, tmp_path: Path, guarantee: Guarantee, right: str
-) -> None:
-    revoked = restored(database, f"REVOKE {right} FROM {database.role}", f"GRANT {right} TO {database.role}")
-    hits_rows = right == "INSERT ON rows"
-    spec = replace(job(tmp_path, database), guarantee=guarantee)
-    new_driver = partial(Driver, spec)
-    expected = deliver_through(revoked, guarantee, new_driver, Reason.AUTHORIZATION_FAILED, hits_rows=hits_rows)
-    assert offsets(database) == expected
-
-
-@pytest.mark.parametrize("guarantee", WEAKER)
-def test_a_table_that_changes_for_a_while_keeps_the_weaker_guarantees(
-    database: Database, tmp_path: Path, guarantee: Guarantee
-) -> None:
-    renamed = restored(database, "ALTER TABLE rows RENAME n TO m", "ALTER TABLE rows RENAME m TO n")
-    new_driver = partial(Driver, replace(job(tmp_path, database), guarantee=guarantee))
-    expected = deliver_through(renamed, guarantee, new_driver, Reason.TABLE_UNSUITABLE, hits_rows=True)
-    assert offsets(database) == expected
 
 
 @pytest.mark.parametrize(("altered", "n"), [("double precision", 1), ("integer", 2**40)])
