@@ -246,14 +246,18 @@ def limited(actions: Iterable[str]) -> str:
 
 
 def _policy(actions: Sequence[str]) -> dict[str, Any]:
-    """A policy of AWS that allows these actions in the directory LIMITED."""
+    """A policy of AWS that allows these actions in the directory LIMITED, and in TABLES."""
     bucket = f"arn:aws:s3:::{BUCKET}"
     statements: list[dict[str, Any]] = []
     if of_objects := [action for action in actions if action != "s3:ListBucket"]:
-        statements.append({"Effect": "Allow", "Action": of_objects, "Resource": [f"{bucket}/{LIMITED}/*"]})
+        statements.append(
+            {"Effect": "Allow", "Action": of_objects, "Resource": [f"{bucket}/{LIMITED}/*", f"arn:aws:s3:::{TABLES}/*"]}
+        )
     if "s3:ListBucket" in actions:
         within = {"StringLike": {"s3:prefix": [f"{LIMITED}/*"]}}
-        statements.append({"Effect": "Allow", "Action": ["s3:ListBucket"], "Resource": [bucket], "Condition": within})
+        listing = {"Effect": "Allow", "Action": ["s3:ListBucket"]}
+        statements.append({**listing, "Resource": [bucket], "Condition": within})
+        statements.append({**listing, "Resource": [f"arn:aws:s3:::{TABLES}"]})
     return {"Version": "2012-10-17", "Statement": statements}
 
 
