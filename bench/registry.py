@@ -71,7 +71,7 @@ BENCHMARKS = (
     ),
     Benchmark(
         "deadletters",
-        "records/s of a copy from JSON to JSON with 1 % malformed records, relative to one without",
+        "records/s of a copy from JSON to JSON with 1 % malformed records, relative to the same pipeline without them",
         (f"≥ {dead_letters.TARGET:g}",),
         dead_letters.measure,
     ),

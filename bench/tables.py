@@ -1,8 +1,8 @@
 """Measures throughput into tables of Delta Lake and Iceberg: a guarantee and Spark's own writer copy a topic in turn.
 
 Spark's own writers are the sinks of streams in delta-spark and iceberg-spark-runtime. They have as many tasks as our
-job, so that all files have the same number of rows. The tables are in a directory, that of Iceberg in a REST catalog on
-this machine.
+job, so that all files have the same number of rows, and about as many bytes. The tables are in a directory, that of
+Iceberg in a REST catalog on this machine.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import random
 import shutil
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -35,6 +35,7 @@ DELTA_WRITER = "Spark's own Delta writer"
 ICEBERG_WRITER = "Spark's own Iceberg writer"
 TARGETS = {EXACTLY_ONCE: 0.9}  # relative to Spark's own writer, in every case
 PARTITIONS = 4
+_SIZES_DIFFER = 0.1  # the bytes of a row in the files of two candidates, at most
 _COLUMNS = pa.schema([("key", pa.binary()), ("value", pa.binary())])
 _NAMESPACE = "bench"
 
@@ -46,6 +47,7 @@ class Commit:
     time: int  # ms, when it became the latest
     rows: int  # that it adds
     files: int  # with these rows
+    bytes: int = 0  # of these files
 
 
 class Tables(Protocol):
@@ -123,8 +125,9 @@ class DeltaTables:
 def _delta_commit(entry: Path) -> Commit:
     """The commit of an entry of the log; the table has it since the entry was created."""
     actions = map(json.loads, entry.read_text().splitlines())
-    rows = [int(json.loads(action["add"]["stats"])["numRecords"]) for action in actions if "add" in action]
-    return Commit(_created(entry), sum(rows), len(rows))
+    added = [action["add"] for action in actions if "add" in action]
+    rows = sum(int(json.loads(file["stats"])["numRecords"]) for file in added)
+    return Commit(_created(entry), rows, len(added), sum(int(file["size"]) for file in added))
 
 
 @dataclass(frozen=True)
@@ -160,8 +163,10 @@ class IcebergTables:
         commits: dict[int, Commit] = {}
         for file in sorted((self.place(name) / "metadata").glob("*.metadata.json"), key=_created):
             for snapshot in json.loads(file.read_text()).get("snapshots", ()):
-                rows, files = (int(snapshot["summary"].get(f"added-{what}", 0)) for what in ("records", "data-files"))
-                commits.setdefault(snapshot["snapshot-id"], Commit(_created(file), rows, files))
+                added = (
+                    snapshot["summary"].get(f"added-{what}", 0) for what in ("records", "data-files", "files-size")
+                )
+                commits.setdefault(snapshot["snapshot-id"], Commit(_created(file), *map(int, added)))
         return list(commits.values())
 
     def cpu(self) -> Mapping[str, float]:
@@ -205,6 +210,7 @@ def _measure_case(context: Context, tables: Tables, case: Case) -> list[Figure]:
         )
         names = (tables.writer, context.guarantee)
         runs, seconds = take_turns(context, names, copies.run, f"{tables.title}, {case}")
+        require_like_sizes(copies.row_bytes)
     finally:
         workload.delete(context.bootstrap, source)
     title = f"{tables.title}, {case}, local[{context.slots}]"
@@ -219,6 +225,7 @@ class _Copies:
     tables: Tables
     case: Case
     source: str
+    row_bytes: dict[str, float] = field(default_factory=dict)  # of the last run of each candidate
 
     def run(self, name: str, number: int) -> tuple[Throughput, list[float]]:
         """One copy, and the seconds of our job's batches after the warm-up."""
@@ -232,7 +239,9 @@ class _Copies:
             with UsageMeter() as meter:
                 seconds = self._copy(copy, name)
                 servers = {server: used - before[server] for server, used in tables.cpu().items()}
-            times = row_times(tables.commits(table), case, min(context.slots, case.partitions))
+            commits = tables.commits(table)
+            times = row_times(commits, case, min(context.slots, case.partitions))
+            self.row_bytes[name] = sum(commit.bytes for commit in commits) / len(times)
         finally:
             shutil.rmtree(tables.place(table))
         per_row = {server: used * 1e6 / len(times) for server, used in servers.items()}  # of all rows
@@ -260,3 +269,14 @@ def row_times(commits: Sequence[Commit], case: Case, files: int) -> npt.NDArray[
     if written != files * case.batches:
         raise RuntimeError(f"the table has {written} files instead of {files * case.batches}")
     return np.repeat([commit.time for commit in with_rows], [commit.rows for commit in with_rows]).astype(np.int64)
+
+
+def require_like_sizes(row_bytes: Mapping[str, float]) -> None:
+    """Raises RuntimeError if the rows of one candidate take more bytes in files than those of another by over 10 %.
+
+    row_bytes: of each candidate. Other sizes mean another compression or encoding, which is other work.
+    """
+    smallest, largest = min(row_bytes.values()), max(row_bytes.values())
+    if largest > smallest * (1 + _SIZES_DIFFER):
+        sizes = ", ".join(f"{size:.1f} with {name}" for name, size in row_bytes.items())
+        raise RuntimeError(f"the files have different sizes, in bytes per row: {sizes}")

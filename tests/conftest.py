@@ -15,6 +15,8 @@ import pytest
 from _pytest.faulthandler import fault_handler_stderr_fd_key, get_timeout_config_value
 from hypothesis import settings
 
+from server_starts import StartsOfServers
+
 # An example may take longer than Hypothesis' 200 ms on a busy machine.
 settings.register_profile("ackwright", deadline=None)
 settings.load_profile("ackwright")
@@ -22,6 +24,7 @@ settings.load_profile("ackwright")
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(NotRun(config), "not-run")
+    config.pluginmanager.register(StartsOfServers(config), "starts-of-servers")
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

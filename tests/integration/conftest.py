@@ -24,6 +24,7 @@ from integration.support.registry import SchemaRegistry
 from integration.support.rules import NewPipe, pipes
 from integration.support.spark_local import session
 from integration.support.two_clusters import TwoClusters
+from server_starts import started
 
 # For the jobs that tests start: most of them run for less than a minute.
 os.environ.setdefault("JDK_JAVA_OPTIONS", SHORT_LIVED)
@@ -72,35 +73,38 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.fixture(scope="session")
 def kafka() -> Iterator[EmbeddedKafka]:
     """Three brokers that all tests share. Never break them: tests that do use fragile_kafka."""
-    with EmbeddedKafka() as cluster:
+    with started("3 Kafka brokers", EmbeddedKafka()) as cluster:
         yield cluster
 
 
 @pytest.fixture(scope="module")
 def fragile_kafka() -> Iterator[EmbeddedKafka]:
     """Three brokers of one module, to be killed, suspended and restarted. A test leaves them running and in sync."""
-    with EmbeddedKafka() as cluster:
+    with started("3 Kafka brokers", EmbeddedKafka()) as cluster:
         yield cluster
 
 
 @pytest.fixture(scope="module")
 def two_clusters() -> Iterator[TwoClusters]:
     """A broker of the source and one of the sink, of one module. A test leaves both running."""
-    with EmbeddedKafka(brokers=1) as source, EmbeddedKafka(brokers=1) as sink:
+    with (
+        started("1 Kafka broker", EmbeddedKafka(brokers=1)) as source,
+        started("1 Kafka broker", EmbeddedKafka(brokers=1)) as sink,
+    ):
         yield TwoClusters(source, sink)
 
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[Postgres]:
     """A PostgreSQL server that all tests share. Never stop it: tests that do use fragile_postgres."""
-    with Postgres() as server:
+    with started("PostgreSQL", Postgres()) as server:
         yield server
 
 
 @pytest.fixture(scope="module")
 def fragile_postgres() -> Iterator[Postgres]:
     """A PostgreSQL server of one module, to be killed and started again. A test leaves it running."""
-    with Postgres() as server:
+    with started("PostgreSQL", Postgres()) as server:
         yield server
 
 

@@ -17,6 +17,8 @@ from integration.support.delta_pipelines import EACH, PARTITIONS, pipeline
 from integration.support.produce import produce
 from waiting import WAIT
 
+GUARANTEES = ("exactly-once", "at-least-once", "at-most-once")
+
 
 @pytest.mark.parametrize(
     ("of_tasks", "of_driver"),
@@ -121,15 +123,15 @@ def test_a_table_that_does_not_fit_is_refused_before_anything_is_written(kafka: 
 
 
 @pytest.mark.parametrize(
-    ("value", "why"),
+    ("guarantee", "value", "why"),
     [
-        (b"no number, either", "a row has null in n, which is NOT NULL"),
-        (b"4\xff", "column 's' has text that is not UTF-8"),
+        ("exactly-once", b"no number, either", "a row has null in n, which is NOT NULL"),
+        *((guarantee, b"4\xff", "column 's' has text that is not UTF-8") for guarantee in GUARANTEES),
     ],
-    ids=["null", "not-utf8"],
+    ids=["null", *GUARANTEES],
 )
 def test_the_record_whose_row_is_refused_is_named(
-    kafka: EmbeddedKafka, tmp_path: Path, *, value: bytes, why: str
+    kafka: EmbeddedKafka, tmp_path: Path, *, guarantee: str, value: bytes, why: str
 ) -> None:
     """The transform drops records. Its rows do not name the records that they are of."""
     table = tmp_path / "table"
@@ -139,7 +141,7 @@ def test_the_record_whose_row_is_refused_is_named(
     p = pipeline(
         kafka,
         tmp_path,
-        "exactly-once",
+        guarantee,
         sink={"delta": {"path": str(table)}},
         transform={
             "sql": "SELECT TRY_CAST(substring(CAST(value AS STRING), 1, 1) AS INT) AS n, CAST(value AS STRING) AS s "
@@ -156,3 +158,4 @@ def test_the_record_whose_row_is_refused_is_named(
     assert failure.reason == "RowRefused"
     assert failure.message.startswith(f"record {p.source}-1@4: {why}")
     assert list(p.table.rows()) == []
+    assert p.positions()[1] == (5 if guarantee == "at-most-once" else 0)

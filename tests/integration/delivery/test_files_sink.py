@@ -134,12 +134,13 @@ def test_two_topics_whose_partitions_share_a_task_in_a_bucket(kafka: EmbeddedKaf
         }
 
 
-def test_the_record_whose_row_is_refused_is_named(kafka: EmbeddedKafka, tmp_path: Path) -> None:
+@pytest.mark.parametrize("guarantee", ["exactly-once", "at-least-once", "at-most-once"])
+def test_the_record_whose_row_is_refused_is_named(kafka: EmbeddedKafka, tmp_path: Path, guarantee: str) -> None:
     """The transform drops records. Its rows do not name the records that they are of."""
     p = pipeline(
         kafka,
         tmp_path,
-        "exactly-once",
+        guarantee,
         transform={"sql": "SELECT CAST(value AS STRING) AS text FROM source WHERE kafka.offset % 2 = 0"},
         trigger={"availableNow": True},
     )
@@ -151,4 +152,5 @@ def test_the_record_whose_row_is_refused_is_named(kafka: EmbeddedKafka, tmp_path
     assert failure is not None
     assert failure.reason == "RowRefused"
     assert failure.message.startswith(f"record {p.source}-1@4: column 'text' has text that is not UTF-8")
-    assert p.files.names() == []
+    assert p.files.rows() == []
+    assert p.chains() == [[], [(0, 5)] if guarantee == "at-most-once" else []]

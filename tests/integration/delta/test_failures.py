@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,13 +31,15 @@ from pyspark.sql.types import (
 
 from ackwright_stream import ownership
 from ackwright_stream.errors import JobError
-from ackwright_stream.jobspec import Reason
+from ackwright_stream.jobspec import Guarantee, Reason
 from ackwright_stream.lanes import Outcome
 from ackwright_stream.positions import Range
 from ackwright_stream.sinks.delta.sink import DeltaStore
 from ackwright_stream.sinks.staged import parquet
 from integration.support.delta_stores import Table, job
+from integration.support.small_disk import filled
 from integration.support.staged_drivers import PLACES_OF_TEXT, A, Driver, Frame, rows, texts
+from integration.support.weaker_outages import WEAKER, deliver_through
 
 ROWS = 400_000  # 2 MB in a file
 
@@ -101,6 +103,16 @@ def test_a_disk_that_is_full_at_the_commit_loses_and_repeats_nothing(small_disk:
     assert driver.commit([Range(A, 0, 1000)], staged) == (Outcome.DONE, 1000)
     assert (table.offsets(), table.position(spec.group)) == (list(range(1000)), 1000)
     assert not [p for p in (table.path / "_delta_log").iterdir() if p.suffix == ".tmp"]
+
+
+@pytest.mark.parametrize("guarantee", WEAKER)
+def test_a_disk_that_is_full_between_rows_and_positions_keeps_the_weaker_guarantees(
+    small_disk: Path, tmp_path: Path, guarantee: Guarantee
+) -> None:
+    table = Table(small_disk / "table")
+    spec = replace(job(tmp_path, table.path), guarantee=guarantee)
+    expected = deliver_through(filled(small_disk), guarantee, lambda: Driver(spec), Reason.SINK_UNREACHABLE)
+    assert table.offsets() == expected
 
 
 def test_a_directory_that_may_not_be_written_any_more(table: Table, tmp_path: Path) -> None:
@@ -257,6 +269,27 @@ def test_a_check_constraint_that_is_added_stops_the_pipeline(table: Table, tmp_p
     assert (table.offsets(), table.position(spec.group)) == (list(range(5)), 5)
     DeltaTable(str(table.path)).alter.drop_constraint("few")
     assert written_by(driver, Range(A, 5, 9)) == (Outcome.DONE, 4)
+
+
+@pytest.mark.parametrize("guarantee", WEAKER)
+def test_a_table_that_changes_for_a_while_keeps_the_weaker_guarantees(
+    table: Table, tmp_path: Path, guarantee: Guarantee
+) -> None:
+    spec = replace(job(tmp_path, table.path), guarantee=guarantee)
+
+    def new_driver() -> Driver:
+        driver = Driver(spec)
+        driver.sink._written = Frame().schema  # of its query
+        return driver
+
+    @contextmanager
+    def changed() -> Iterator[None]:
+        DeltaTable(str(table.path)).alter.add_constraint({"few": "n < 7"})
+        yield
+        DeltaTable(str(table.path)).alter.drop_constraint("few")
+
+    expected = deliver_through(changed(), guarantee, new_driver, Reason.TABLE_UNSUITABLE, hits_rows=True)
+    assert table.offsets() == expected
 
 
 def written_by(driver: Driver, batch: Range) -> tuple[Outcome, int]:

@@ -17,12 +17,14 @@ from pyspark.sql.types import ArrayType, IntegerType, LongType, MapType, NullTyp
 
 from ackwright_stream import ownership
 from ackwright_stream.errors import JobError
-from ackwright_stream.jobspec import Reason
+from ackwright_stream.jobspec import Guarantee, Reason
 from ackwright_stream.lanes import Outcome
 from ackwright_stream.positions import LANE, Range
 from ackwright_stream.sinks.files.columns import to_sink_columns
 from ackwright_stream.sinks.files.sink import FilesStore
 from integration.support.files_stores import ID, A, Driver, Files, Frame, directory, job, rows
+from integration.support.small_disk import filled
+from integration.support.weaker_outages import WEAKER, deliver_through
 
 ROWS = 400_000  # 2 MB in a file
 
@@ -74,6 +76,16 @@ def test_a_full_disk_stops_the_pipeline_and_loses_and_repeats_nothing(small_disk
     full.unlink()
     assert driver.deliver(Range(A, 1000, 1002)) == (Outcome.DONE, 2)
     assert (files.offsets(), files.chain()) == (list(range(1002)), [(0, 1000), (1000, 1002)])
+
+
+@pytest.mark.parametrize("guarantee", WEAKER)
+def test_a_disk_that_is_full_between_rows_and_positions_keeps_the_weaker_guarantees(
+    small_disk: Path, tmp_path: Path, guarantee: Guarantee
+) -> None:
+    files = Files(small_disk / "files")
+    spec = replace(job(tmp_path, files.path), guarantee=guarantee)
+    expected = deliver_through(filled(small_disk), guarantee, lambda: Driver(spec), Reason.SINK_UNREACHABLE)
+    assert files.offsets() == expected
 
 
 def test_a_directory_that_may_not_be_written_any_more(files: Files, tmp_path: Path) -> None:
@@ -240,6 +252,24 @@ def test_a_file_of_another_program_is_not_a_position(
         refused(call, Reason.TABLE_UNSUITABLE, str(path), words, "move it elsewhere")
     path.unlink()
     assert driver.deliver(Range(A, 10, 20)) == (Outcome.DONE, 10)
+
+
+@pytest.mark.parametrize("guarantee", WEAKER)
+def test_a_state_that_is_gone_for_a_while_keeps_the_weaker_guarantees(
+    files: Files, tmp_path: Path, guarantee: Guarantee
+) -> None:
+    """Until it is restored."""
+    spec = replace(job(tmp_path, files.path), guarantee=guarantee)
+
+    @contextmanager
+    def gone() -> Iterator[None]:
+        state = Path(files.path, "_ackwright/state")
+        state.rename(tmp_path / "elsewhere")
+        yield
+        (tmp_path / "elsewhere").rename(state)
+
+    expected = deliver_through(gone(), guarantee, lambda: Driver(spec), Reason.POSITION_LOST, hits_rows=True)
+    assert files.offsets() == expected
 
 
 def test_an_entry_of_the_state_that_is_damaged_is_named(files: Files, tmp_path: Path) -> None:

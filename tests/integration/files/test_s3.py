@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +13,7 @@ import pytest
 from ackwright.local.ports import free_ports
 from ackwright_stream.audit_sinks.files import FilesReader
 from ackwright_stream.errors import JobError
-from ackwright_stream.jobspec import FilesSink, JobSpec, Reason
+from ackwright_stream.jobspec import FilesSink, Guarantee, JobSpec, Reason
 from ackwright_stream.lanes import Outcome
 from ackwright_stream.positions import Lane, Position, Range
 from ackwright_stream.sinks.files import storage
@@ -21,11 +21,13 @@ from ackwright_stream.sinks.files.sink import FilesStore
 from ackwright_stream.sinks.files.state import LaneState, State, StateLog
 from integration.support.files_stores import A, B, Driver, Files, batch_rows, decide, job, rows
 from integration.support.s3_proxy import losing_answers
-from integration.support.s3_server import BUCKET, KEY, READER, SECRET, Outage, S3Server
+from integration.support.s3_server import BUCKET, KEY, LIMITED, READER, SECRET, Outage, S3Server, limited
 from integration.support.s3_unconditional import ignoring_conditions
 from integration.support.stateful_pipelines import with_state
+from integration.support.weaker_outages import OUTAGES_OF_S3, WEAKER, deliver_through
 
 QUICK = {"timeout.ms": "4000"}
+LISTED = ("s3:GetObject", "s3:PutObject", "s3:ListBucket")  # on docs/files.md
 
 
 @pytest.fixture(scope="module")
@@ -200,6 +202,28 @@ def test_a_login_that_changes_is_used_by_the_next_task_and_the_next_query(spec: 
     assert int(driver.sink.join([A])) == int(driver.membership) + 1
 
 
+def as_limited(spec: JobSpec, tmp_path: Path, actions: Iterable[str]) -> JobSpec:
+    """The pipeline of a user that may do exactly this, in another place of the bucket."""
+    credentials = login(tmp_path / "limited", limited(actions), SECRET)
+    place = f"s3://{BUCKET}/{LIMITED}/{tmp_path.name}"
+    return replace(spec, sink=replace(spec.sink_of(FilesSink), path=place, credentials=credentials))
+
+
+def test_the_job_needs_no_more_than_is_listed(spec: JobSpec, tmp_path: Path) -> None:
+    needed = as_limited(spec, tmp_path, LISTED)
+    for n in range(3):
+        assert Driver(needed).deliver(Range(A, 5 * n, 5 * n + 5)) == (Outcome.DONE, 5)
+    assert Driver(needed).deliver(Range(A, 10, 15)) == (Outcome.SKIPPED, 0)
+
+
+@pytest.mark.parametrize("missing", LISTED)
+def test_without_any_one_permission_the_job_stops_and_names_it(spec: JobSpec, tmp_path: Path, missing: str) -> None:
+    needed = as_limited(spec, tmp_path, set(LISTED) - {missing})
+    with pytest.raises(JobError) as caught:
+        Driver(needed).deliver(Range(A, 0, 5))
+    assert caught.value.reason is Reason.AUTHORIZATION_FAILED, caught.value
+
+
 def test_a_permission_that_is_revoked_loses_and_repeats_nothing(files: Files, spec: JobSpec, tmp_path: Path) -> None:
     driver = Driver(spec)
     driver.deliver(Range(A, 0, 5))
@@ -235,6 +259,16 @@ def test_an_outage_of_the_server_after_rows_were_written_loses_and_repeats_nothi
     assert driver.deliver(Range(A, 5, 9)) == (Outcome.DONE, 4)
     assert driver.deliver(Range(A, 5, 9)) == (Outcome.SKIPPED, 0)
     assert (files.offsets(), files.chain()) == (list(range(9)), [(0, 5), (5, 9)])
+
+
+@pytest.mark.parametrize("guarantee", WEAKER)
+@pytest.mark.parametrize(("outage", "reason"), OUTAGES_OF_S3)
+def test_an_outage_between_rows_and_positions_keeps_the_weaker_guarantees(
+    server: S3Server, files: Files, spec: JobSpec, *, outage: Outage, reason: Reason, guarantee: Guarantee
+) -> None:
+    weaker = replace(spec, guarantee=guarantee)
+    expected = deliver_through(outage(server), guarantee, lambda: Driver(weaker), reason)
+    assert files.offsets() == expected
 
 
 def test_a_server_that_does_not_answer_is_named_without_the_secret(spec: JobSpec) -> None:

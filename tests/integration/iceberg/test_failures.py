@@ -6,7 +6,7 @@ import datetime
 import os
 import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -35,13 +35,15 @@ from pyspark.sql.types import (
 
 from ackwright_stream.errors import JobError
 from ackwright_stream.iceberg_types import to_iceberg
-from ackwright_stream.jobspec import Reason
+from ackwright_stream.jobspec import Guarantee, Reason
 from ackwright_stream.lanes import Outcome
 from ackwright_stream.positions import Range
 from ackwright_stream.sinks.iceberg.sink import IcebergStore
 from ackwright_stream.sinks.staged import parquet
 from integration.support.iceberg_stores import Table, job
+from integration.support.small_disk import filled
 from integration.support.staged_drivers import COLUMNS, PLACES_OF_TEXT, A, Driver, Frame, rows, texts
+from integration.support.weaker_outages import WEAKER, deliver_through
 
 ROWS = 200_000  # more than 1 MB in a file that is not compressed
 
@@ -100,6 +102,16 @@ def test_a_disk_that_is_full_at_the_commit_loses_and_repeats_nothing(small_disk:
     full.unlink()
     assert driver.commit([Range(A, 0, 1000)], staged) == (Outcome.DONE, 1000)
     assert (table.offsets(), table.position(spec.group)) == (list(range(1000)), 1000)
+
+
+@pytest.mark.parametrize("guarantee", WEAKER)
+def test_a_disk_that_is_full_between_rows_and_positions_keeps_the_weaker_guarantees(
+    small_disk: Path, tmp_path: Path, guarantee: Guarantee
+) -> None:
+    table = Table(small_disk / "warehouse")
+    spec = replace(job(tmp_path, table), guarantee=guarantee)
+    expected = deliver_through(filled(small_disk), guarantee, lambda: Driver(spec), Reason.SINK_UNREACHABLE)
+    assert table.offsets() == expected
 
 
 def test_a_directory_that_may_not_be_written_any_more(tmp_path: Path) -> None:
@@ -317,6 +329,24 @@ def test_partitions_that_changed_while_the_query_ran(table: Table, tmp_path: Pat
         change.add_identity("lane")
     refused(lambda: driver.commit([Range(A, 0, 5)], staged), Reason.TABLE_UNSUITABLE, "its partitions have changed")
     assert (table.offsets(), table.position(spec.group)) == ([], 0)
+
+
+@pytest.mark.parametrize("guarantee", WEAKER)
+def test_a_table_that_changes_for_a_while_keeps_the_weaker_guarantees(
+    table: Table, tmp_path: Path, guarantee: Guarantee
+) -> None:
+    spec = replace(job(tmp_path, table), guarantee=guarantee)
+
+    @contextmanager
+    def changed() -> Iterator[None]:
+        with table.handle().update_spec() as change:
+            change.add_identity("lane")
+        yield
+        with table.handle().update_spec() as change:
+            change.remove_field("lane")
+
+    expected = deliver_through(changed(), guarantee, lambda: Driver(spec), Reason.TABLE_UNSUITABLE, hits_rows=True)
+    assert table.offsets() == expected
 
 
 def test_a_null_in_a_column_that_is_not_null_is_refused(table: Table, tmp_path: Path) -> None:

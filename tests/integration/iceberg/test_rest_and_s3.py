@@ -23,12 +23,13 @@ from ackwright_stream.sinks.iceberg.log import TableLog
 from ackwright_stream.sinks.iceberg.sink import IcebergStore
 from ackwright_stream.sinks.staged.positions import Names
 from integration.support.iceberg_stores import Table, job, login, rows_in_bucket
-from integration.support.s3_server import ADMIN, ADMIN_SECRET, READER, SECRET, TABLES, S3Server
+from integration.support.s3_server import ADMIN, ADMIN_SECRET, READER, SECRET, TABLES, S3Server, limited
 from integration.support.staged_drivers import A, B, Driver, rows
 
 OAUTH: dict[str, Any] = {}
 SIGV4 = {"signing_service": "s3tables", "signing_region": "us-east-1"}
 RACERS, ROUNDS = 4, 3
+LISTED = ("s3:GetObject", "s3:PutObject", "s3:ListBucket")  # on docs/iceberg.md
 
 
 @pytest.fixture(scope="module")
@@ -111,6 +112,21 @@ def test_control_without_a_login_the_catalog_refuses(spec: JobSpec) -> None:
     with pytest.raises(JobError) as caught:
         IcebergStore(with_sink(spec, **nobody)).check()
     assert caught.value.reason in (Reason.SINK_LOGIN_REFUSED, Reason.AUTHORIZATION_FAILED), caught.value
+
+
+@pytest.mark.parametrize("missing", [None, *LISTED])
+def test_the_job_needs_the_listed_permissions_and_no_more(spec: JobSpec, tmp_path: Path, missing: str | None) -> None:
+    """In S3."""
+    Driver(spec)
+    limits = login(tmp_path / "limited", limited(set(LISTED) - {missing}), SECRET)
+    needed = with_sink(spec, credentials=limits)
+    if missing is None:
+        for n in range(3):
+            assert Driver(needed).deliver(Range(A, 5 * n, 5 * n + 5)) == (Outcome.DONE, 5)
+        return
+    with pytest.raises(JobError) as caught:
+        Driver(needed).deliver(Range(A, 0, 5))
+    assert caught.value.reason is Reason.AUTHORIZATION_FAILED, caught.value
 
 
 def test_a_permission_that_is_missing_is_named(spec: JobSpec, tmp_path: Path) -> None:

@@ -5,19 +5,22 @@ from __future__ import annotations
 import os
 import pwd
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ackwright_stream.errors import JobError
-from ackwright_stream.jobspec import Reason
+from ackwright_stream.jobspec import Guarantee, Reason
 from ackwright_stream.lanes import Outcome
 from ackwright_stream.positions import Range
 from integration.support.postgres import Database, Postgres
 from integration.support.postgres_stores import A, Driver, job, offsets, position, rows
 
 ROWS = 80_000  # 2.9 MB of the table
+ALL = Range(A, 0, ROWS)
 
 
 @pytest.fixture
@@ -36,9 +39,9 @@ def small_disk(postgres: Postgres, tmp_path: Path) -> Iterator[Path]:
         subprocess.run(["/bin/umount", "--lazy", place], check=True, timeout=30)
 
 
-def test_a_full_disk_stops_the_pipeline_and_loses_and_repeats_nothing(
-    postgres: Postgres, small_disk: Path, tmp_path: Path
-) -> None:
+@pytest.fixture
+def full(postgres: Postgres, small_disk: Path, tmp_path: Path) -> Iterator[Database]:
+    """A database whose table for the rows is on the small disk, beside another table that takes the space."""
     database = Database(postgres, tmp_path)
     space = f"space_{database.name}"
     database.sql(f"CREATE TABLESPACE {space} LOCATION '{small_disk}'", admin=True)
@@ -46,20 +49,56 @@ def test_a_full_disk_stops_the_pipeline_and_loses_and_repeats_nothing(
         database.sql(f"GRANT CREATE ON TABLESPACE {space} TO {database.role}", admin=True)
         database.sql(f"CREATE TABLE rows (lane int, n bigint) TABLESPACE {space}")
         database.sql(f"CREATE TABLE other TABLESPACE {space} AS SELECT * FROM generate_series(1, 60000)")  # noqa: S608 (2.2 MB)
-        driver = Driver(job(tmp_path, database))
-        for _ in range(2):
-            with pytest.raises(JobError) as caught:
-                driver.task().advance(0, [Range(A, 0, ROWS)], rows(A, 0, ROWS, 10_000))
-            assert caught.value.reason is Reason.SINK_UNREACHABLE, caught.value
-            assert "No space left on device" in caught.value.message
-            assert caught.value.message.endswith(
-                "; free space on the disk of the server; the pipeline resumes by itself"
-            )
-            assert (offsets(database), position(database)) == ([], 0)
-        database.sql("DROP TABLE other; CHECKPOINT", admin=True)
-        database.sql("VACUUM rows")  # rows that were rolled back have kept their space
-        assert driver.task().advance(0, [Range(A, 0, ROWS)], rows(A, 0, ROWS, 10_000)) == (Outcome.DONE, ROWS)
-        assert (offsets(database), position(database)) == (list(range(ROWS)), ROWS)
+        yield database
     finally:
         database.sql("DROP TABLE IF EXISTS rows, other; CHECKPOINT", admin=True)
         database.sql(f"DROP TABLESPACE {space}", admin=True)
+
+
+def free_space(database: Database) -> None:
+    """Removes the other table."""
+    database.sql("DROP TABLE other; CHECKPOINT", admin=True)
+    database.sql("VACUUM rows")  # rows that were rolled back have kept their space
+
+
+def refused(call: Callable[[], Any]) -> None:
+    """Asserts that the call fails, because the disk is full."""
+    with pytest.raises(JobError) as caught:
+        call()
+    assert caught.value.reason is Reason.SINK_UNREACHABLE, caught.value
+    assert "No space left on device" in caught.value.message
+    assert caught.value.message.endswith("; free space on the disk of the server; the pipeline resumes by itself")
+
+
+def test_a_full_disk_stops_the_pipeline_and_loses_and_repeats_nothing(full: Database, tmp_path: Path) -> None:
+    driver = Driver(job(tmp_path, full))
+    for _ in range(2):
+        refused(lambda: driver.task().advance(0, [ALL], rows(A, 0, ROWS, 10_000)))
+        assert (offsets(full), position(full)) == ([], 0)
+    free_space(full)
+    assert driver.task().advance(0, [ALL], rows(A, 0, ROWS, 10_000)) == (Outcome.DONE, ROWS)
+    assert (offsets(full), position(full)) == (list(range(ROWS)), ROWS)
+
+
+def test_a_full_disk_loses_nothing_at_least_once(full: Database, tmp_path: Path) -> None:
+    spec = replace(job(tmp_path, full), guarantee=Guarantee.AT_LEAST_ONCE)
+    refused(lambda: Driver(spec).task().sink.write([A], rows(A, 0, ROWS, 10_000)))
+    assert (offsets(full), position(full)) == ([], 0)
+    free_space(full)
+    following = Driver(spec)
+    assert following.task().sink.write([A], rows(A, 0, ROWS, 10_000)) == ROWS
+    following.lanes.advance_all({A: ROWS})
+    assert (offsets(full), position(full)) == (list(range(ROWS)), ROWS)
+
+
+def test_a_full_disk_repeats_nothing_at_most_once(full: Database, tmp_path: Path) -> None:
+    spec = replace(job(tmp_path, full), guarantee=Guarantee.AT_MOST_ONCE)
+    task = Driver(spec).task()
+    assert task.advance(0, [ALL]) == (Outcome.DONE, 0)
+    refused(lambda: task.sink.write([A], rows(A, 0, ROWS, 10_000)))
+    free_space(full)
+    following = Driver(spec).task()
+    assert following.advance(0, [ALL]) == (Outcome.SKIPPED, 0)
+    assert following.advance(0, [Range(A, ROWS, ROWS + 10)]) == (Outcome.DONE, 0)
+    assert following.sink.write([A], rows(A, ROWS, ROWS + 10)) == 10
+    assert (offsets(full), position(full)) == (list(range(ROWS, ROWS + 10)), ROWS + 10)

@@ -1,6 +1,6 @@
 """The Delta sink in this process, without Kafka and Spark, and a reader that shares no code with it.
 
-The reader follows the log from its first entry by the text of Delta's protocol, and reads the files with pyarrow.
+The reader follows the log from its first entry by the text of Delta's protocol, and reads the files with DuckDB.
 """
 
 from __future__ import annotations
@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-import pyarrow.parquet as pq
-
 from ackwright.sinks.delta import DeltaSink as Declared
 from ackwright_stream.jobspec import DeltaSink, JobSpec
 from ackwright_stream.positions import Lane
+from integration.support.parquet_rows import rows_of
 from integration.support.pipelines import document, job_of
 from integration.support.staged_drivers import IDS, A
 
@@ -49,7 +48,7 @@ class Table:
         """The rows of the latest version; partition columns as the log has them."""
         rows = []
         for path, values in self.files().items():
-            rows += [{**row, **values} for row in pq.ParquetFile(self.path / path).read().to_pylist()]
+            rows += [{**row, **values} for row in rows_of([self.path / path])]
         return rows
 
     def orphans(self) -> list[str]:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.dataset as ds
 import pyarrow.fs as pafs
-import pyarrow.parquet as pq
 from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 
 from ackwright.sinks.files import FilesSink as Declared
@@ -19,6 +17,7 @@ from ackwright_stream.jobspec import FilesSink, JobSpec
 from ackwright_stream.lanes import Lanes, Outcome
 from ackwright_stream.positions import LANE, Lane, Range
 from ackwright_stream.sinks.files.sink import FilesStore
+from integration.support.parquet_rows import metadata_in, rows_in
 from integration.support.pipelines import document, job_of
 
 A, B = Lane("in", 0), Lane("in", 1)
@@ -45,18 +44,12 @@ class Files:
         return sorted(path for path in paths if not path.startswith("_"))
 
     def rows(self) -> list[dict[str, Any]]:
-        """The rows, as pyarrow reads all of the files together."""
-        if not self.names():
-            return []
-        dataset = ds.dataset(self.path, format="parquet", filesystem=self._files)
-        rows: list[dict[str, Any]] = dataset.to_table().to_pylist()
-        return rows
+        """The rows, as DuckDB reads all of the files together."""
+        return rows_in(self._files, [f"{self.path}/{name}" for name in self.names()])
 
     def rows_of(self, name: str) -> list[dict[str, Any]]:
         """The rows of one file."""
-        with self._files.open_input_file(f"{self.path}/{name}") as file:
-            rows: list[dict[str, Any]] = pq.read_table(file).to_pylist()
-            return rows
+        return rows_in(self._files, [f"{self.path}/{name}"])
 
     def offsets(self, lane: Lane = A) -> list[int]:
         """The source offsets of the rows of a lane, sorted."""
@@ -72,9 +65,8 @@ class Files:
         return max((until for _, until in self.chain(lane, topic_id)), default=None)
 
     def footer(self, name: str) -> dict[str, str]:
-        with self._files.open_input_file(f"{self.path}/{name}") as file:
-            metadata = pq.read_metadata(file).metadata or {}
-        return {key.decode().removeprefix("ackwright."): value.decode() for key, value in metadata.items()}
+        metadata = metadata_in(self._files, f"{self.path}/{name}")
+        return {key.removeprefix("ackwright."): value for key, value in metadata.items()}
 
     def state(self) -> dict[str, Any]:
         """The last entry that drivers have recorded."""
@@ -158,6 +150,10 @@ class Driver:
         """The lanes as a task of this driver has them, in another process."""
         own = self.lanes
         return Lanes(own.job, FilesStore(own.job), own.membership, own.driver, own.topic_ids)
+
+    def prepared(self, batch: Range) -> Callable[[], int]:
+        """A function that writes the rows of a range, without a position."""
+        return lambda: self.task().sink.write([batch.lane], rows(batch.lane, batch.start, batch.until))
 
     def deliver(self, *ranges: Range) -> tuple[Outcome, int]:
         """One task with these ranges, whose rows are their offsets."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from confluent_kafka.admin import (
 from ackwright.api.spec import parse
 from ackwright.local.kafka import EmbeddedKafka, Security
 from ackwright.planning.acls import Kind, Need, Operation, Resource
+from ackwright.planning.clusters import ClusterRole, parts
 from ackwright.planning.permissions import Role, needs
 from ackwright.planning.plan import plan as make_plan
 from ackwright_stream.admin_client import AdminClient
@@ -43,13 +44,18 @@ def guarded_brokers(brokers: int) -> EmbeddedKafka:
     return EmbeddedKafka(brokers=brokers, overrides=rules, security=Security(users=USERS))
 
 
-def described(brokers: EmbeddedKafka, name: str, guarantee: str, user: str, directory: Path) -> dict[str, Any]:
-    """A bounded pipeline of that user, whose password is in the directory."""
+def login(brokers: EmbeddedKafka, user: str, directory: Path) -> dict[str, Any]:
+    """The connection of that user in a spec. Its password is stored below secrets/ in the directory."""
     for file, text in {"username": user, "password": USERS[user]}.items():
         (directory / "secrets" / "kafka-user").mkdir(parents=True, exist_ok=True)
         (directory / "secrets" / "kafka-user" / file).write_text(text)
     auth = {"mechanism": "SCRAM-SHA-512", "credentialsSecret": {"name": "kafka-user"}}
-    kafka = {"bootstrapServers": brokers.secure_bootstrap_servers, "auth": auth}
+    return {"bootstrapServers": brokers.secure_bootstrap_servers, "auth": auth}
+
+
+def described(brokers: EmbeddedKafka, name: str, guarantee: str, user: str, directory: Path) -> dict[str, Any]:
+    """A bounded pipeline of that user, whose password is in the directory."""
+    kafka = login(brokers, user, directory)
     declared = [{"name": f"{name}-{end}", "partitions": 2} for end in ("in", "out")]
     more = {"kafka": kafka, "tolerate": {"brokerFailures": 0}, "trigger": BOUNDED, "topics": declared}
     return document("", name, guarantee, f"{name}-in", f"{name}-out", **more)
@@ -59,6 +65,12 @@ def required_permissions(pipeline: dict[str, Any], *roles: Role) -> list[Need]:
     """The permissions that these roles need for the pipeline."""
     table = needs(make_plan(parse(pipeline)))
     return [need for role in roles for need in table[role]]
+
+
+def required_of_job(pipeline: dict[str, Any]) -> Mapping[ClusterRole, list[Need]]:
+    """The permissions that the job needs on each cluster of the pipeline."""
+    by_cluster = parts(make_plan(parse(pipeline)))
+    return {role: list(needs(part)[Role.JOB]) for role, part in by_cluster.items()}
 
 
 def grant(brokers: EmbeddedKafka, user: str, what: Iterable[Need], *, but: tuple[str, Operation] | None = None) -> None:
@@ -80,10 +92,20 @@ def withdraw(brokers: EmbeddedKafka, user: str) -> None:
         AclOperation.ANY,
         AclPermissionType.ANY,
     )
-    asked = AclBindingFilter(*anything)
+    _delete(brokers, AclBindingFilter(*anything))
+
+
+def withdraw_one(brokers: EmbeddedKafka, user: str, resource: Resource, operation: Operation) -> None:
+    """Removes one permission of the user. Returns when the broker that answers applies it."""
+    acl = _acl(user, resource, operation)
+    this = (acl.restype, acl.name, acl.resource_pattern_type, acl.principal, acl.host, acl.operation)
+    _delete(brokers, AclBindingFilter(*this, acl.permission_type))
+
+
+def _delete(brokers: EmbeddedKafka, acls: AclBindingFilter) -> None:
     admin = _admin(brokers)  # kept until the answer is here
-    admin.delete_acls([asked], request_timeout=ANSWER)[asked].result(ANSWER)
-    wait_until(lambda: not admin.describe_acls(asked, request_timeout=ANSWER).result(ANSWER), f"{user} has no rights")
+    admin.delete_acls([acls], request_timeout=ANSWER)[acls].result(ANSWER)
+    wait_until(lambda: not admin.describe_acls(acls, request_timeout=ANSWER).result(ANSWER), "the ACLs are gone")
 
 
 def _admin(brokers: EmbeddedKafka) -> AdminClient:

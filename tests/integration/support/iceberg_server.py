@@ -19,6 +19,7 @@ import pyspark
 from ackwright.local import jars
 from ackwright.local.ports import free_ports
 from integration.support.s3_server import BUCKET, KEY, SECRET, S3Server
+from server_starts import starting
 from waiting import ANSWER, wait_until
 
 _START_S = 300.0  # 4 s on an idle machine
@@ -35,6 +36,7 @@ class RestCatalogServer:
         self.uri = f"http://{host}:{self.port}"
         self._process: subprocess.Popen[bytes] | None = None
 
+    @starting("REST catalog of Iceberg")
     def __enter__(self) -> RestCatalogServer:
         self.warehouse.mkdir(parents=True)
         of_spark = Path(pyspark.__file__).parent / "jars"

@@ -1,7 +1,7 @@
 """The Iceberg sink in this process, without Kafka and Spark, and a reader that shares no code with it.
 
 The reader follows metadata, manifest lists and manifests by the text of Iceberg's specification, and reads the files
-with pyarrow.
+with DuckDB.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from typing import Any
 
 import fastavro
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyarrow.fs import FileSystem
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.rest import RestCatalog
@@ -28,6 +27,7 @@ from ackwright.sinks.iceberg import IcebergSink as Declared
 from ackwright_stream.jobspec import IcebergSink, JobSpec
 from ackwright_stream.positions import Lane
 from integration.support.iceberg_server import RestCatalogServer
+from integration.support.parquet_rows import rows_in, rows_of
 from integration.support.pipelines import document, job_of
 from integration.support.staged_drivers import IDS, A
 
@@ -89,7 +89,7 @@ class Table:
         """The rows of the latest snapshot."""
         rows: list[dict[str, Any]] = []
         for path, file in self.files().items():
-            of_file = pq.ParquetFile(place(path)).read().to_pylist()
+            of_file = rows_of([place(path)])
             assert len(of_file) == file["record_count"]
             rows += of_file
         return rows
@@ -146,8 +146,8 @@ def rows_in_bucket(files: FileSystem, location: str) -> list[tuple[int, int]]:
     (snapshot,) = [s for s in metadata["snapshots"] if s["snapshot-id"] == metadata["current-snapshot-id"]]
     manifests = [m["manifest_path"] for m in fastavro.reader(content(snapshot["manifest-list"]))]
     entries = [entry for manifest in manifests for entry in fastavro.reader(content(manifest))]
-    paths = [entry["data_file"]["file_path"] for entry in entries]
-    return sorted((row["lane"], row["n"]) for p in paths for row in pq.ParquetFile(content(p)).read().to_pylist())
+    paths = [entry["data_file"]["file_path"].removeprefix("s3://") for entry in entries]
+    return sorted((row["lane"], row["n"]) for row in rows_in(files, paths))
 
 
 def job(directory: Path, table: Table, name: str = "p", **fields: Any) -> JobSpec:

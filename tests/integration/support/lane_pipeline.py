@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from ackwright.local.watch import Watch
 from ackwright_stream.fault_points import VARIABLE
-from ackwright_stream.jobspec import KafkaSink, to_json
+from ackwright_stream.jobspec import Cluster, Guarantee, KafkaSink, to_json
 from integration.support import lane_process
 from integration.support.pipelines import (
     Verdict,
@@ -161,7 +161,14 @@ class LanePipeline:
 
     def accept_loss(self, topic_id: str) -> None:
         """Accepts the loss of the source topic with this id, as ackwright accept-topic does."""
-        self.job = replace(self.job, accepted_losses={self.source: topic_id})
+        self._replace(accepted_losses={self.source: topic_id})
+
+    def connect(self, to_sink: Cluster) -> None:
+        """Gives the processes that start from now on this connection to the sink's own cluster."""
+        self._replace(sink=replace(self.job.sink_of(KafkaSink), cluster=to_sink))
+
+    def _replace(self, **changes: Any) -> None:
+        self.job = replace(self.job, **changes)
         (self.directory / "job.json").write_text(to_json(self.job))
 
     def _start(self, what: str, points: Mapping[str, str] | None, **options: Any) -> LaneProcess:
@@ -234,6 +241,22 @@ def assert_exactly_once(pipeline: LanePipeline, watcher: Any) -> None:
     assert judge(final, pipeline.partitions, pipeline.count) == Verdict(0, 0, 0, 0)
     wait_until(lambda: len(watcher.records) >= everything, "the concurrent reader has every record")
     assert judge(watcher.records, pipeline.partitions, pipeline.count) == Verdict(0, 0, 0, 0)
+    assert pipeline.positions() == dict.fromkeys(range(pipeline.partitions), pipeline.count)
+    assert watcher.backwards == []
+    assert_nothing_hangs(pipeline.bootstrap, pipeline.sink, pipeline.marker)
+
+
+def assert_guaranteed(pipeline: LanePipeline, watcher: Any) -> None:
+    """Asserts what the pipeline's guarantee says of lost and duplicated records.
+
+    Positions are at the ends and never moved backwards, and no transaction hangs.
+    """
+    if pipeline.job.guarantee is Guarantee.EXACTLY_ONCE:
+        assert_exactly_once(pipeline, watcher)
+        return
+    verdict = judge(read(pipeline.bootstrap, pipeline.sink), pipeline.partitions, pipeline.count)
+    assert verdict.unexpected == 0
+    assert (verdict.duplicated if pipeline.job.guarantee is Guarantee.AT_MOST_ONCE else verdict.lost) == 0
     assert pipeline.positions() == dict.fromkeys(range(pipeline.partitions), pipeline.count)
     assert watcher.backwards == []
     assert_nothing_hangs(pipeline.bootstrap, pipeline.sink, pipeline.marker)

@@ -200,6 +200,7 @@ class Process:
                     "SinkUnreachable",
                     "BatchFailed",
                     "TransactionTimedOut",
+                    "AuthorizationFailed",
                 ):
                     raise
                 if e.reason.value == "Superseded":
@@ -294,13 +295,21 @@ class Process:
         sink = self._job.sink_of(KafkaSink)
         safe = {"acks": "all", "enable.idempotence": "true", "retry.backoff.ms": "20"}
         producer, topic = Producer(settings(sink.brokers(self._job.cluster), safe)), sink.topic
+        refusals: list[str] = []
+
+        def report(error: Any, _: Any) -> None:
+            if error is not None:
+                refusals.append(str(error))
+
         for rows in with_partitions(self._rows(task), task):
             columns = (rows[name].to_pylist() for name in ("key", "value", "partition"))
             for key, value, partition in zip(*columns, strict=True):
-                producer.produce(topic, value, key, partition=partition)
+                producer.produce(topic, value, key, partition=partition, on_delivery=report)
             fault_point("mid-produce", *task.lanes)
         if producer.flush(ANSWER):
             raise JobError(Reason.BROKERS_UNREACHABLE, "not all records were acknowledged")
+        if refusals:
+            raise JobError(Reason.BATCH_FAILED, f"not all records were accepted: {refusals[0]}")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

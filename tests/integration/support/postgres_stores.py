@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from ackwright_stream.jobspec import JobSpec, PostgresSink
 from ackwright_stream.lanes import Lanes
-from ackwright_stream.positions import Lane
+from ackwright_stream.positions import Lane, Range
 from ackwright_stream.sinks.postgres.sink import PostgresStore
 from integration.support.pipelines import document, job_of
 from integration.support.postgres import Database
@@ -74,6 +74,10 @@ class Driver:
     def task(self) -> Lanes:
         """The lanes as a task in another process has them, with a separate connection."""
         return Lanes(self.lanes.job, PostgresStore(self.lanes.job), self.membership, self.lanes.driver, IDS)
+
+    def prepared(self, batch: Range) -> Callable[[], int]:
+        """A function that writes the rows of a range, without a position."""
+        return lambda: self.task().sink.write([batch.lane], rows(batch.lane, batch.start, batch.until))
 
 
 def offsets(database: Database, lane: Lane = A) -> list[int]:

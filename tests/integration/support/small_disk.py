@@ -19,10 +19,22 @@ _SIZE_MB = 96  # the data of an idle broker, its indexes and the records of a te
 def fill(disk: Path) -> Path:
     """Occupies what is left of a file system; returns the file that does it."""
     filler = disk / "filler"
-    with filler.open("wb", buffering=0) as out, suppress(OSError):  # ENOSPC
-        while True:
-            out.write(bytes(64 * 1024))
+    with filler.open("wb", buffering=0) as out:
+        for size in (64 * 1024, 4096):
+            with suppress(OSError):  # ENOSPC
+                while out.write(bytes(size)):
+                    pass
     return filler
+
+
+@contextmanager
+def filled(disk: Path) -> Iterator[None]:
+    """While it is open, the file system is full."""
+    filler = fill(disk)
+    try:
+        yield
+    finally:
+        filler.unlink()
 
 
 @contextmanager

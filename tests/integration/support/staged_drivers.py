@@ -83,6 +83,11 @@ class Driver:
         """Commits what tasks have staged."""
         return self.lanes.advance_staged(self.sink.staging, ranges, staged)
 
+    def prepared(self, batch: Range) -> Callable[[], None]:
+        """A function that writes the rows of a range, which are staged now, without a position."""
+        staged = self.stage(rows(batch.lane, batch.start, batch.until))
+        return lambda: self.sink.publish(staged, self.membership)
+
     def deliver(self, *ranges: Range) -> tuple[Outcome, int]:
         """A batch with these ranges, whose rows are their offsets; a task for each."""
         return self.commit(ranges, self.stage(*(rows(r.lane, r.start, r.until) for r in ranges)))

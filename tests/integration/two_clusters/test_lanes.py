@@ -9,6 +9,7 @@ from __future__ import annotations
 import signal
 import threading
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,16 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import NewPartitions
 
 from ackwright_stream.admin_client import AdminClient
-from integration.support.lane_pipeline import LanePipeline, assert_exactly_once, lane_pipeline, lost_by_lane, watched
+from ackwright_stream.jobspec import KafkaSink
+from integration.support.holding_proxy import END_TRANSACTION, HoldingProxy
+from integration.support.lane_pipeline import (
+    LanePipeline,
+    assert_exactly_once,
+    assert_guaranteed,
+    lane_pipeline,
+    lost_by_lane,
+    watched,
+)
 from integration.support.members import empty_group
 from integration.support.pipelines import Verdict, feed, judge, positions_of, read
 from integration.support.two_clusters import TwoClusters, create_topic, delete_topic, replace_cluster
@@ -214,13 +224,14 @@ def test_another_cluster_at_the_sources_address_is_refused(two_clusters: TwoClus
         assert len(read(pipeline.bootstrap, pipeline.sink)) == 2 * (300 + 50)
 
 
+@pytest.mark.parametrize("guarantee", ["at-most-once", "at-least-once", "exactly-once"])
 @pytest.mark.parametrize("which", ["source", "sink"])
-def test_a_cluster_that_is_down_for_a_while_loses_and_repeats_nothing(
-    two_clusters: TwoClusters, tmp_path: Path, which: str
+def test_a_cluster_that_is_down_for_a_while_keeps_the_guarantee(
+    two_clusters: TwoClusters, tmp_path: Path, which: str, guarantee: str
 ) -> None:
     """The sink's goes while commits are under way, so the outcome of some is unknown to their tasks."""
     broker = (two_clusters.source if which == "source" else two_clusters.sink).broker(1)
-    with pipeline_of(two_clusters, tmp_path, partitions=2, count=600) as pipeline, watched(pipeline) as watcher:
+    with pipeline_of(two_clusters, tmp_path, guarantee, count=600) as pipeline, watched(pipeline) as watcher:
         driver = pipeline.drive(step=10, again=True)
         wait_until(lambda: min(pipeline.positions().values(), default=0) >= 50 or None, "it delivers")
         broker.kill()
@@ -229,7 +240,62 @@ def test_a_cluster_that_is_down_for_a_while_loses_and_repeats_nothing(
         result = driver.result()
         restart.join()
         assert result.code == 0, result
-        assert_exactly_once(pipeline, watcher)
+        assert_guaranteed(pipeline, watcher)
+
+
+@pytest.mark.parametrize("arrives", [True, False])
+@pytest.mark.parametrize("guarantee", ["at-most-once", "at-least-once", "exactly-once"])
+def test_killed_after_a_commit_was_sent_before_its_reply(
+    two_clusters: TwoClusters, tmp_path: Path, *, guarantee: str, arrives: bool
+) -> None:
+    """The commit of a task, or of the driver's advance under at-least-once; the sink's broker executes it or not."""
+    with (
+        pipeline_of(two_clusters, tmp_path, guarantee, partitions=1) as pipeline,
+        watched(pipeline) as watcher,
+        HoldingProxy(two_clusters.sink.brokers, holds=None) as proxy,
+    ):
+        direct = pipeline.job.sink_of(KafkaSink).cluster
+        driver = pipeline.run_driver(until=100)
+        pipeline.connect(replace(direct, bootstrap_servers=proxy.bootstrap_servers))
+        if guarantee == "at-least-once":
+            process, point = pipeline.drive(200, {"before-advance": "hang"}), "before-advance"
+        else:
+            process, point = pipeline.task(0, 100, 200, driver, {"before-commit": "hang"}), "before-commit"
+        process.arrived(point)
+        proxy.holds = END_TRANSACTION
+        process.release(point)
+        commit = proxy.next_request()
+        if arrives:
+            commit.forward_request()
+            proxy.next_reply()  # which never reaches the process
+        process.kill()
+        pipeline.connect(direct)
+        if arrives:
+            wait_until(lambda: pipeline.positions() == {0: 200}, "the broker has executed the commit")
+        pipeline.run_driver(again=True)
+        assert_guaranteed(pipeline, watcher)
+        verdict = judge(read(pipeline.bootstrap, pipeline.sink), 1, 300)
+        assert verdict.lost == (100 if guarantee == "at-most-once" and arrives else 0)
+        assert verdict.duplicated == (100 if guarantee == "at-least-once" and not arrives else 0)
+
+
+def test_a_source_topic_that_is_recreated_halts_until_its_loss_is_accepted(
+    two_clusters: TwoClusters, tmp_path: Path
+) -> None:
+    with pipeline_of(two_clusters, tmp_path) as pipeline:
+        driver = pipeline.run_driver()
+        delete_topic(two_clusters.source, pipeline.source)
+        create_topic(two_clusters.source, pipeline.source, 2)
+        feed(two_clusters.source.bootstrap_servers, pipeline.source, 2, 1000, 50)
+        assert pipeline.task(0, 300, 350, driver).result().error == "TopicReplaced"
+        refused = pipeline.drive(read=True).result()
+        assert refused.error == "TopicReplaced", refused
+        assert judge(read(pipeline.bootstrap, pipeline.sink), 2, 300) == Verdict(0, 0, 0, 0)
+        assert refused.lost_topic_id
+        pipeline.accept_loss(refused.lost_topic_id)
+        assert pipeline.drive(read=True).result().code == 0
+        assert pipeline.positions() == {0: 50, 1: 50}
+        assert len(read(pipeline.bootstrap, pipeline.sink)) == 2 * (300 + 50)
 
 
 # ------------------------------------------------ negative control

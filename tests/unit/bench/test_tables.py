@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from bench.tables import Commit, DeltaTables, IcebergTables, row_times
+from bench.tables import Commit, DeltaTables, IcebergTables, require_like_sizes, row_times
 from bench.throughput import Case
 from deltalake import write_deltalake
 
@@ -32,6 +32,12 @@ def test_lost_rows_and_files_of_another_size_are_no_measurement(second: Commit, 
         row_times([Commit(1, 10, 2), second], CASE, files=2)
 
 
+def test_larger_files_of_one_candidate_are_no_measurement() -> None:
+    require_like_sizes({"ours": 109.0, "Spark's": 100.0})
+    with pytest.raises(RuntimeError, match=r"bytes per row: 100\.0 with ours, 111\.0 with Spark's"):
+        require_like_sizes({"ours": 100.0, "Spark's": 111.0})
+
+
 def test_commits_of_a_delta_table(tmp_path: Path) -> None:
     tables = DeltaTables(tmp_path)
     tables.create("rows")
@@ -40,6 +46,8 @@ def test_commits_of_a_delta_table(tmp_path: Path) -> None:
     created, appended = sorted(tables.commits("rows"), key=lambda commit: commit.rows)
     assert (created.rows, created.files, appended.rows, appended.files) == (0, 0, 3, 1)
     assert created.time <= appended.time
+    (file,) = tables.place("rows").glob("*.parquet")
+    assert (created.bytes, appended.bytes) == (0, file.stat().st_size)
 
 
 def test_commits_of_an_iceberg_table(tmp_path: Path) -> None:
@@ -47,10 +55,10 @@ def test_commits_of_an_iceberg_table(tmp_path: Path) -> None:
     tables = IcebergTables(RestCatalogServer(tmp_path))
     metadata = tables.place("rows") / "metadata"
     metadata.mkdir(parents=True)
-    first = {"snapshot-id": 1, "summary": {"added-records": "10", "added-data-files": "2"}}
+    first = {"snapshot-id": 1, "summary": {"added-records": "10", "added-data-files": "2", "added-files-size": "99"}}
     without_rows = {"snapshot-id": 2, "summary": {}}
     for number, snapshots in enumerate(([], [first], [first, without_rows])):
         file = metadata / f"{number:05}-x.metadata.json"
         file.write_text(json.dumps({"snapshots": snapshots}))
         os.utime(file, ns=(0, number * 1_000_000))
-    assert tables.commits("rows") == [Commit(1, 10, 2), Commit(2, 0, 0)]
+    assert tables.commits("rows") == [Commit(1, 10, 2, 99), Commit(2, 0, 0)]

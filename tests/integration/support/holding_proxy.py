@@ -1,4 +1,4 @@
-"""A proxy between a producer and the brokers that holds produce requests and their replies until a test decides.
+"""A proxy between a client and the brokers that holds requests of one kind and their replies until a test decides.
 
 A real client therefore loses a request, or an acknowledgement, exactly where the test says. In replies it replaces the
 brokers' addresses by its own: the bytes of host and port are the same in every version of Metadata and FindCoordinator.
@@ -18,7 +18,7 @@ from typing import Self
 from ackwright.local.kafka import Broker
 from waiting import wait_until
 
-PRODUCE = 0
+PRODUCE, END_TRANSACTION = 0, 26  # keys of the protocol
 
 
 @dataclass(eq=False)
@@ -41,7 +41,7 @@ class Connection:
 
 @dataclass(eq=False)
 class Held:
-    """A produce request, or the reply to one."""
+    """A request, or the reply to one."""
 
     connection: Connection
     frame: bytes
@@ -56,10 +56,12 @@ class Held:
             self.connection.client.sendall(self.frame)
 
 
-class ProduceProxy:
+class HoldingProxy:
     """Listens once for each broker. `requests` and `replies` are in the order of their arrival."""
 
-    def __init__(self, brokers: Sequence[Broker]) -> None:
+    def __init__(self, brokers: Sequence[Broker], holds: int | None = PRODUCE) -> None:
+        """holds: the key of the requests that are held from now on; None: none, until the test sets it."""
+        self.holds = holds
         self.listeners = {b.port: socket.create_server(("127.0.0.1", 0)) for b in brokers}
         self.connections: list[Connection] = []
         self._requests: list[Held] = []
@@ -126,7 +128,7 @@ class ProduceProxy:
         while frame := _read_frame(c.client):
             api, _, correlation = struct.unpack_from(">hhi", frame, 4)
             held = Held(c, frame, correlation)
-            if api == PRODUCE:
+            if api == self.holds:
                 self._expected.add((c, correlation))
                 self._requests.append(held)
             else:
