@@ -188,6 +188,7 @@ class Query:
             # Of a decision that is there, the directory shows the loss; without it, the positions did.
             accepted = self._job.accepted_state_loss if last else self._owned.accepted_loss
             self._chain = StateChain(directory, identifier, None, accepted, self._positions)
+        self._progress.watermark(self._chain.last.watermark_ms if self._chain.last else 0)
         yield f"{state.checkpoint}/{directory.name}"
 
     def _start(self, place: str, output: Output) -> StreamingQuery:
@@ -287,6 +288,8 @@ class Query:
         fault_point("batch-end")
         self._delivered = number
         self._positions.update(result.positions)
+        if self._chain and self._chain.last:
+            self._progress.watermark(self._chain.last.watermark_ms)
         self._letters.add(result.read)
         self._progress.count(
             abandoned_records=result.abandoned,

@@ -29,6 +29,7 @@ def test_windows_with_late_records_over_kills(kafka: EmbeddedKafka, tmp_path: Pa
         first.until_position(1, 60, WAIT)
         assert (progress := first.job.progress()) is not None
         assert progress.late_rows == 0
+        assert progress.watermark == 54, "the newest event time less 5 s"
         hit = first.arm("evaluated")
         feed_seconds(job, [1, 2, 3, 60, 61, *range(62, 82)])  # the first three are late
         first.arrived(hit)
@@ -42,6 +43,7 @@ def test_windows_with_late_records_over_kills(kafka: EmbeddedKafka, tmp_path: Pa
         second.arrived(hit)
         second.job.kill()
     with running(job, tmp_path / "3") as third:
+        third.until(lambda p: p["watermark"] == 195, "the watermark of the last decision is reported")
         third.until_position(1, 87, WAIT)
         wait_until(
             lambda: len(read(job.cluster.bootstrap_servers, sink)) >= 9, "all windows that have ended are output"
