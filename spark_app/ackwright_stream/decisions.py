@@ -228,7 +228,8 @@ def continues(text: str, last: Decision, positions: Mapping[Lane, int]) -> bool:
 def fingerprint(job: JobSpec, settings: StateSettings) -> str:
     """Identifies what computes the state: state of one query means nothing to another one.
 
-    A Python function is identified by its name, and a schema in a registry by its subject.
+    A Python function is identified by its name, and a schema in a registry by its subject. The delay of the watermark
+    is left out: stored state does not depend on it, and a decision has the watermark itself.
     """
     source = [job.source.format.value, job.source.subject or job.source.schema]
     query = [asdict(job.transform), settings.partitions, settings.output_mode, settings.event_time]

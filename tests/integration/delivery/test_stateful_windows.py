@@ -6,6 +6,8 @@ See docs/stateful.md.
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 from confluent_kafka import Producer
@@ -60,3 +62,33 @@ def test_windows_with_late_records_over_kills(kafka: EmbeddedKafka, tmp_path: Pa
     assert producer.flush(ANSWER) == 0
     assert (again := audit(spark, job)).verdict is Verdict.BROKEN, again
     assert (again.lost, again.duplicated, again.unexpected) == (0, 1, 0)
+
+
+def test_the_delay_of_the_watermark_may_change(kafka: EmbeddedKafka, tmp_path: Path, spark: SparkSession) -> None:
+    """A longer one leaves the watermark where it is, a shorter one moves it on, and no window is output twice."""
+    job = timed_windows(kafka.bootstrap_servers, f"delay-{uuid.uuid4().hex[:8]}", tmp_path)
+    assert job.state is not None
+    fed = 0
+
+    def delivered(delay_s: int, seconds: Iterable[int]) -> float | None:
+        """The watermark behind these further records."""
+        nonlocal fed, job
+        assert job.state is not None
+        job = replace(job, state=replace(job.state, watermark_delay=f"{delay_s} seconds"))
+        feed_seconds(job, numbers := list(seconds))
+        fed += len(numbers)
+        with running(job, tmp_path / str(fed)) as driver:
+            driver.until_position(1, fed, WAIT)
+            progress = driver.job.progress()
+            driver.job.drain()
+            assert driver.job.wait(WAIT) == 0, driver.job.failure()
+        assert progress is not None
+        return progress.watermark
+
+    assert delivered(5, range(60)) == 54
+    assert delivered(30, [*range(60, 70), 55, 45]) == 54  # the last one is late
+    assert delivered(1, range(70, 100)) == 98
+    report = audit(spark, job)
+    assert report.verdict is Verdict.HELD, report
+    assert report.expected == report.delivered == 9
+    assert any("1 record was late" in note for note in report.notes), report.notes

@@ -162,16 +162,18 @@ def test_offsets_in_sparks_log() -> None:
 
 def test_state_is_of_one_query() -> None:
     job = minimal_job()
-    settings = StateSettings(2, "/state", "update", None, None, 1_000)
-    same = [fingerprint(job, settings), fingerprint(replace(job, slots=9), replace(settings, checkpoint="/elsewhere"))]
+    settings = StateSettings(2, "/state", "update", "at", "5000 milliseconds", 1_000)
+    elsewhere = replace(settings, checkpoint="/elsewhere", watermark_delay="9000 milliseconds")
+    same = [fingerprint(job, settings), fingerprint(replace(job, slots=9), elsewhere)]
     others = [
         fingerprint(replace(job, transform=replace(job.transform, sql="SELECT 1 FROM source")), settings),
         fingerprint(replace(job, source=replace(job.source, schema="a INT")), settings),
         fingerprint(job, replace(settings, partitions=3)),
         fingerprint(job, replace(settings, output_mode="append")),
+        fingerprint(job, replace(settings, event_time="received")),
     ]
     assert len({*same}) == 1
-    assert len({*same, *others}) == 5
+    assert len({*same, *others}) == 6
 
 
 def test_a_batch_with_a_partition_that_was_just_added_is_not_committed() -> None:
