@@ -7,6 +7,7 @@ import json
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -75,7 +76,12 @@ def test_the_secret_of_the_state_is_not_asked_for(tmp_path: Path, monkeypatch: p
     file, jobs = tmp_path / "p.yaml", list[JobSpec]()
     file.write_text(yaml.safe_dump(document))
     monkeypatch.setattr("ackwright.cli.audit.spark_settings", lambda _: {})
-    monkeypatch.setattr("ackwright.cli.audit.audited", lambda some, *_: jobs.extend(some) or [REPORT])
+
+    def audited(audited_jobs: Sequence[JobSpec], *_: object) -> list[Report]:
+        jobs.extend(audited_jobs)
+        return [REPORT]
+
+    monkeypatch.setattr("ackwright.cli.audit.audited", audited)
     assert invoke(["audit", "-f", str(file)]) == ExitCode.OK
     assert jobs[0].state is not None
     assert (jobs[0].state.checkpoint, jobs[0].state.credentials) == ("s3a://lake/p", None)
