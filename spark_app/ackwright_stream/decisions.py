@@ -256,6 +256,24 @@ def state_lost(cause: str, loss: str | None = None) -> JobError:
     return JobError(Reason.STATE_LOST, cause, remedy, fingerprint=loss)
 
 
+def state_unread(error: JobError, last: Decision | None, before: str | None) -> tuple[JobError, str | None]:
+    """The error with which a query has ended, and loss_of() the state if it could not be loaded.
+
+    Such an error has the reason STATE_LOST and no loss yet. The state is lost if it cannot be loaded twice, because an
+    error of the storage may have passed by then. last: the decision behind which the state is. before: loss_of() state
+    that an earlier query could not load.
+    """
+    if error.reason is not Reason.STATE_LOST or error.fingerprint is not None:
+        return error, None
+    if last is None:
+        return JobError(Reason.BATCH_FAILED, error.cause), None
+    loss = loss_of(last.to_json(), last.positions)
+    problem = f"the state behind batch {last.batch}, in the directory {last.directory}, cannot be read: {error.cause}"
+    if loss == before:
+        return state_lost(problem, loss), loss
+    return JobError(Reason.BATCH_FAILED, problem, "it is read once more"), loss
+
+
 def _evaluation(batch: int, problem: str) -> JobError:
     return JobError(
         Reason.POSITION_CONFLICT,

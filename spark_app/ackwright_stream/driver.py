@@ -55,6 +55,7 @@ class Driver:
         self._size: BatchSize | None = None  # of the batches, once it has owned the pipeline
         self._root_cause: JobError | None = None  # of the failures in a row
         self._executors: Executors | None = None  # with autoscaling, once Spark has started
+        self._unread_state: str | None = None  # as QueryFailed.unread_state, of the last query that had one
 
     def run(self) -> None:
         """Returns when drained or, for a bounded run, complete.
@@ -206,6 +207,7 @@ class Driver:
                 headers=headers,
                 size=self._size,
                 executors=self._executors,
+                unread_state=self._unread_state,
             )
             try:
                 query.run()
@@ -219,6 +221,7 @@ class Driver:
     def _end_or_continue(self, failed: QueryFailed) -> None:
         """Counts the failure. Raises the error that ends this driver, if another attempt cannot help."""
         error, survives = failed.error, self._delivery.survives(failed.error)
+        self._unread_state = failed.unread_state or self._unread_state
         # The next attempt has another batch, or a smaller one, down to the smallest: it need not fail like this one.
         if not (failed.limit_reduced or (survives and failed.batch_abandoned)):
             self._backoff = self._backoff.failed(failed.healthy_s * 1000)

@@ -17,7 +17,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 from ackwright_stream import checkpoint, delivery, ownership, source, state_bucket, transform
 from ackwright_stream.cluster import Cluster
-from ackwright_stream.decisions import Decision, fingerprint
+from ackwright_stream.decisions import Decision, fingerprint, state_unread
 from ackwright_stream.delivery import dead_letters
 from ackwright_stream.delivery.batch import Batch, BatchResult, Output
 from ackwright_stream.delivery.batch_size import BatchSize
@@ -61,9 +61,11 @@ class QueryFailed(Exception):
         batch_abandoned: bool = False,
         # whether a transaction timed out, so that the next batches are smaller
         limit_reduced: bool = False,
+        # loss_of() the state that Spark could not load; None: it did not fail for that
+        unread_state: str | None = None,
     ) -> None:
         super().__init__(error)
-        self.error, self.healthy_s = error, healthy_s
+        self.error, self.healthy_s, self.unread_state = error, healthy_s, unread_state
         self.batch_abandoned, self.limit_reduced = batch_abandoned, limit_reduced
 
     def release(self) -> None:
@@ -94,8 +96,9 @@ class Query:
         headers: bool = True,  # whether the records' headers are read, see transform.needs_headers()
         size: BatchSize | None = None,  # of its batches; None: no limit
         executors: Executors | None = None,  # None: their number is fixed
+        unread_state: str | None = None,  # QueryFailed.unread_state of an earlier query of this driver
     ) -> None:
-        self._executors = executors
+        self._executors, self._unread_state = executors, unread_state
         self._headers, self.size = headers, size
         self._limit = size.limit if size else None  # Spark reads it once, when the query starts
         self._spark, self._job, self._owned, self._progress, self._stop = spark, job, owned, progress, stop
@@ -151,7 +154,14 @@ class Query:
         error = ownership.complete(error, self._owned)
         healthy_s = (self._batch_started or time.monotonic()) - self._started
         limit_reduced = self.size is not None and self._limit is not None and self.size.limit < self._limit
-        return QueryFailed(error, healthy_s, batch_abandoned=self._batch_abandoned, limit_reduced=limit_reduced)
+        error, unread_state = state_unread(error, self.decision, self._unread_state)
+        return QueryFailed(
+            error,
+            healthy_s,
+            batch_abandoned=self._batch_abandoned,
+            limit_reduced=limit_reduced,
+            unread_state=unread_state,
+        )
 
     def _run_to_its_end(self) -> None:
         lanes = self._owned.lanes
@@ -179,7 +189,9 @@ class Query:
         set_hadoop(self._spark, state_bucket.login_settings(state))
         try:
             files, now_ms = CheckpointFiles(self._spark, state.checkpoint), int(time.time() * 1000)
-            directory = open_directory(self._job, files, identifier, last, self._positions, now_ms=now_ms)
+            directory = open_directory(
+                self._job, files, identifier, last, self._positions, now_ms=now_ms, unread=self._unread_state
+            )
         except Exception as e:
             raise cause(e) from e
         if last and directory.name == last.directory:
