@@ -81,7 +81,7 @@ _OF_NETWORK = re.compile(
     r"|software\.amazon\.awssdk)\.[\w.$]+: [^\n]*)",
     re.MULTILINE,
 )
-_CAUSED_BY = re.compile(r"^Caused by: (?:[\w.$]+Exception: )?(?P<message>[^\n]+)", re.MULTILINE)
+_CAUSED_BY = re.compile(r"^Caused by: (?:org\.apache\.spark\.[\w.$]+: |(?:\w+\.)+)?(?P<message>[^\n]+)", re.MULTILINE)
 _PACKAGE = "org.apache.kafka.common.errors."
 # Of a failed call into Spark, py4j prints first that it failed. The cause is that of the last attempt of a task, or the
 # last one named.

@@ -59,13 +59,14 @@ DATA = "org.rocksdb.RocksDBException: block checksum mismatch: stored = 1, compu
             "File: file:/s/1.changelog",
         ),
         (f"Caused by: {DATA}", DATA.removeprefix("org.rocksdb.RocksDBException: ").strip()),
-        (f"{LOADING}Caused by: java.io.EOFException\n\tat x", "java.io.EOFException"),
-        (f"{LOADING}Caused by: java.io.IOException: Input/output error\n", "Input/output error"),
+        (f"{LOADING}Caused by: java.io.EOFException\n\tat x", "EOFException"),
+        (f"{LOADING}Caused by: java.io.IOException: Input/output error\n", "IOException: Input/output error"),
         (
             "[CANNOT_LOAD_STATE_STORE.CANNOT_READ_STREAMING_STATE_FILE] An error occurred during loading state. Error "
             "reading it: it does not exist. SQLSTATE: 58030\nCaused by: java.io.FileNotFoundException: "
             "open s3a://lake/s/2.changelog: software.amazon.awssdk.services.s3.model.NoSuchKeyException: 404\n\tat x",
-            "open s3a://lake/s/2.changelog: software.amazon.awssdk.services.s3.model.NoSuchKeyException: 404",
+            "FileNotFoundException: open s3a://lake/s/2.changelog: software.amazon.awssdk.services.s3.model."
+            "NoSuchKeyException: 404",
         ),
     ],
 )
