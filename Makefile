@@ -67,7 +67,7 @@ e2e: check  ## the operator on a real cluster of the lab's own; as root (ARGS="t
 chaos: setup  ## a seeded campaign of kills and faults (ARGS="--kills 100 --seed 7", ARGS="--soak 7200")
 	@$(RUN)/python -m tests.chaos $(ARGS)
 
-nightly: setup  ## test-all, e2e and chaos one after the other, as root; ends with a table (ARGS="--kills 500": of chaos)
+nightly: setup  ## test-all, e2e, chaos and chaos --stateful, as root; ends with a table (ARGS="--kills 500": of chaos)
 	@$(RUN)/python tools/nightly.py $(ARGS)
 
 bench: setup  ## exactly-once against Spark's own Kafka sink, in turn; hours (ARGS="--list", ARGS="latency --quick")

@@ -1,7 +1,8 @@
-"""Runs every test and a campaign of kills, one suite after the other, and ends with a table: `make nightly`.
+"""Runs every test and the campaigns of kills, one suite after the other, and ends with a table: `make nightly`.
 
 A suite that fails does not stop the next one. Its output is in build/nightly/<suite>.log. The exit code is 1 if a suite
-failed. Arguments are those of the campaign (`python -m tests.chaos --help`); the default is --kills 200.
+failed. Arguments are those of the campaign of the guarantees (`python -m tests.chaos --help`); the default is
+--kills 200. The campaign of a stateful pipeline has 40 kills.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 DIRECTORY = ROOT / "build" / "nightly"
 _KILLS = ("--kills", "200")
+_STATEFUL = ("--stateful", "--kills", "40")  # the other campaign's arguments need not fit
 # Variables by which `make` passes its arguments on: those of the campaign would be arguments of the tests, too.
 _OF_MAKE = frozenset({"ARGS", "MAKEFLAGS", "MAKEOVERRIDES", "MFLAGS"})
 
@@ -39,9 +41,17 @@ class Result:
 
 
 def suites(campaign: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """The command of each suite, by its name. campaign: the arguments of the campaign of kills."""
-    chaos = ("make", "chaos", f"ARGS={shlex.join(campaign or _KILLS)}")
-    return {"test-all": ("make", "test-all"), "e2e": ("make", "e2e"), "chaos": chaos}
+    """The command of each suite, by its name. campaign: the arguments of the campaign of the guarantees."""
+
+    def chaos(arguments: Sequence[str]) -> tuple[str, ...]:
+        return "make", "chaos", f"ARGS={shlex.join(arguments)}"
+
+    return {
+        "test-all": ("make", "test-all"),
+        "e2e": ("make", "e2e"),
+        "chaos": chaos(campaign or _KILLS),
+        "chaos-stateful": chaos(_STATEFUL),
+    }
 
 
 def run(commands: Mapping[str, Sequence[str]], directory: Path) -> Iterator[Result]:

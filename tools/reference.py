@@ -161,6 +161,7 @@ def metrics() -> str:
     driver = Progress(replace(jobspec(load(_EXAMPLE_FILE)[1], master="local", secrets=None), name="flights"))
     driver.batch(1, {Lane("in", 0): 1}, 1, 1.0)
     driver.executors_requested = 1
+    driver.watermark(1)
     driver.memory = MemoryUse(1, 2, (ExecutorUse("1", 1, 1, 1.0, 0),))
     parts: tuple[tuple[str, str, Iterable[Metric]], ...] = (
         ("The operator", "Port 8080 of its pod (`ACKWRIGHT_METRICS_PORT`).", operator.registry.collect()),

@@ -228,7 +228,8 @@ def continues(text: str, last: Decision, positions: Mapping[Lane, int]) -> bool:
 def fingerprint(job: JobSpec, settings: StateSettings) -> str:
     """Identifies what computes the state: state of one query means nothing to another one.
 
-    A Python function is identified by its name, and a schema in a registry by its subject.
+    A Python function is identified by its name, and a schema in a registry by its subject. The delay of the watermark
+    is left out: stored state does not depend on it, and a decision has the watermark itself.
     """
     source = [job.source.format.value, job.source.subject or job.source.schema]
     query = [asdict(job.transform), settings.partitions, settings.output_mode, settings.event_time]
@@ -253,6 +254,24 @@ def state_lost(cause: str, loss: str | None = None) -> JobError:
         return JobError(Reason.STATE_LOST, cause, "use the release of the driver that wrote it")
     remedy = f"{REASONS[Reason.STATE_LOST].remedy} (fingerprint {loss})"
     return JobError(Reason.STATE_LOST, cause, remedy, fingerprint=loss)
+
+
+def state_unread(error: JobError, last: Decision | None, before: str | None) -> tuple[JobError, str | None]:
+    """The error with which a query has ended, and loss_of() the state if it could not be loaded.
+
+    Such an error has the reason STATE_LOST and no loss yet. The state is lost if it cannot be loaded twice, because an
+    error of the storage may have passed by then. last: the decision behind which the state is. before: loss_of() state
+    that an earlier query could not load.
+    """
+    if error.reason is not Reason.STATE_LOST or error.fingerprint is not None:
+        return error, None
+    if last is None:
+        return JobError(Reason.BATCH_FAILED, error.cause), None
+    loss = loss_of(last.to_json(), last.positions)
+    problem = f"the state behind batch {last.batch}, in the directory {last.directory}, cannot be read: {error.cause}"
+    if loss == before:
+        return state_lost(problem, loss), loss
+    return JobError(Reason.BATCH_FAILED, problem, "it is read once more"), loss
 
 
 def _evaluation(batch: int, problem: str) -> JobError:

@@ -58,6 +58,7 @@ class Driver:
         self._root_cause: JobError | None = None  # of the failures in a row
         self._failed_batch: FailedBatch | None = None  # of the query before, until its claims are counted
         self._executors: Executors | None = None  # with autoscaling, once Spark has started
+        self._unread_state: str | None = None  # as QueryFailed.unread_state, of the last query that had one
 
     def run(self) -> None:
         """Returns when drained or, for a bounded run, complete.
@@ -210,6 +211,7 @@ class Driver:
                 headers=headers,
                 size=self._size,
                 executors=self._executors,
+                unread_state=self._unread_state,
             )
             try:
                 query.run()
@@ -231,6 +233,7 @@ class Driver:
         """Counts the failure. Raises the error that ends this driver, if another attempt cannot help."""
         self._failed_batch = failed.batch or self._failed_batch
         error, survives = failed.error, self._delivery.survives(failed.error)
+        self._unread_state = failed.unread_state or self._unread_state
         # The next attempt has another batch, or a smaller one, down to the smallest: it need not fail like this one.
         if not (failed.limit_reduced or (survives and failed.batch_abandoned)):
             self._backoff = self._backoff.failed(failed.healthy_s * 1000)

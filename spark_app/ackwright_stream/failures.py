@@ -59,10 +59,29 @@ _KAFKA = tuple(
         (r"No resolvable bootstrap urls", Reason.BROKERS_UNREACHABLE, ""),
     )
 )
-# Of Hadoop's file system s3a, on which only state is; the errors that it translates name the SDK's own behind it.
+# Of Hadoop's file system s3a, on which only state is; the errors that it translates name the SDK's own behind it. An
+# object that does not exist is lost state; a bucket that does not is an UnknownStoreException.
 _S3A = re.compile(
-    r"(?:^|: )(?P<text>(?:java|org\.apache\.hadoop)\.[\w.$]+: [^\n]*?software\.amazon\.awssdk\.[^\n]*)", re.MULTILINE
+    r"(?:^|: )(?P<text>(?!java\.io\.FileNotFoundException)(?:java|org\.apache\.hadoop)\.[\w.$]+: "
+    r"[^\n]*?software\.amazon\.awssdk\.[^\n]*)",
+    re.MULTILINE,
 )
+# Spark wraps each failure to load state in the first of these. The data of a snapshot is checked when it is first read.
+_UNREAD = ("CANNOT_LOAD_STATE_STORE", "CHECKPOINT_FILE_CHECKSUM_VERIFICATION_FAILED")
+_UNREAD_DATA = re.compile(
+    r"(?:^|: )org\.rocksdb\.RocksDBException: (?P<message>[^\n]*(?:Corruption|checksum mismatch)[^\n]*)", re.MULTILINE
+)
+# Such a failure that says nothing about the files of the state.
+_OF_MACHINE = re.compile(
+    r"_OUT_OF_MEMORY\]|UNRELEASED_THREAD_ERROR\]|OutOfMemoryError|No space left on device|Too many open files"
+    r"|Permission denied|InterruptedException|ClosedByInterruptException"
+)
+_OF_NETWORK = re.compile(
+    r"^Caused by: (?P<text>(?:java\.net|javax\.net\.ssl|org\.apache\.http|org\.apache\.hadoop\.fs\.s3a"
+    r"|software\.amazon\.awssdk)\.[\w.$]+: [^\n]*)",
+    re.MULTILINE,
+)
+_CAUSED_BY = re.compile(r"^Caused by: (?:org\.apache\.spark\.[\w.$]+: |(?:\w+\.)+)?(?P<message>[^\n]+)", re.MULTILINE)
 _PACKAGE = "org.apache.kafka.common.errors."
 # Of a failed call into Spark, py4j prints first that it failed. The cause is that of the last attempt of a task, or the
 # last one named.
@@ -96,7 +115,10 @@ _WRAPPERS = ("STREAM_FAILED", "FOREACH_BATCH_USER_FUNCTION_ERROR", "TASK_WRITE_F
 
 
 def cause(failure: BaseException) -> JobError:
-    """The cause of a failed query or batch, as a JobError."""
+    """The cause of a failed query or batch, as a JobError.
+
+    It has the reason STATE_LOST, and no fingerprint, if Spark could not load the state.
+    """
     if isinstance(failure, JobError):
         return failure
     text = str(failure)
@@ -114,11 +136,17 @@ def cause(failure: BaseException) -> JobError:
         )
     if raised:
         return JobError(Reason.BATCH_FAILED, f"a Python worker failed: {raised[-1]}"[:500])
-    if match := _S3A.search(text):  # Spark's own condition around it says only that a state file was not written
+    condition = next((m for m in _CONDITION.finditer(text) if m["name"] not in _WRAPPERS), None)
+    unread = _unread_state(text, condition)
+    # Spark's own condition around it says only that a state file was not written, or not read.
+    if match := _S3A.search(text) or (unread and _OF_NETWORK.search(text, unread.start())):
         return JobError(
             Reason.STATE_UNREACHABLE, shortened(match["text"].strip()), REASONS[Reason.STATE_UNREACHABLE].remedy
         )
-    condition = next((m for m in _CONDITION.finditer(text) if m["name"] not in _WRAPPERS), None)
+    if unread and not _OF_MACHINE.search(text):
+        wrapped = _CAUSED_BY.findall(text, unread.start())
+        message = wrapped[-1] if wrapped else unread["message"]
+        return JobError(Reason.STATE_LOST, shortened(_SQLSTATE.sub("", message).strip()))
     if condition:
         message = condition["message"]
         if condition["name"] == _RAISED and message.startswith(_MALFORMED):
@@ -129,6 +157,14 @@ def cause(failure: BaseException) -> JobError:
         if match:  # from the exception's name: the text in front of it is about Spark's tasks, and long
             return JobError(reason, f"{match['text'].removeprefix(_PACKAGE).strip()[:300]}{remedy}")
     return JobError(Reason.BATCH_FAILED, (_first_line(text) or repr(failure))[:500])
+
+
+def _unread_state(text: str, condition: re.Match[str] | None) -> re.Match[str] | None:
+    """Where the text says that state could not be read; None if it does not. condition: the one that decides."""
+    if condition and condition["name"].split(".")[0] in _UNREAD:
+        return condition
+    match = _UNREAD_DATA.search(text)
+    return match if match and (condition is None or match.start() < condition.start()) else None
 
 
 def _of_condition(name: str, message: str, failure: BaseException) -> str:

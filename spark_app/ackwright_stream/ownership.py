@@ -135,7 +135,8 @@ def complete(error: JobError, owned: Ownership) -> JobError:
 
 
 def _check_before_join(lanes: Lanes, topic_lanes: Iterable[Lane]) -> None:
-    """Raises JobError if the pipeline is another driver's, which the join would fence.
+    """Raises JobError if the pipeline is another driver's, which the join would fence, or if it has state and the spec
+    has none.
 
     Positions that were just settled may still be pending, so that the moved ones that they replace are read.
     """
@@ -145,6 +146,8 @@ def _check_before_join(lanes: Lanes, topic_lanes: Iterable[Lane]) -> None:
         newest = max((p.driver for p in committed.values() if p), default=0)
         if lanes.driver and newest > lanes.driver:
             raise positions.superseded(newest, lanes.driver)
+        if lanes.job.state is None:
+            _require_stateless(committed)
         try:
             _require_own(lanes, committed, lanes.sink.records)
             return
@@ -171,6 +174,16 @@ def require_known(job: JobSpec, sink: Sink, lanes: Iterable[Lane] = ()) -> None:
         "another server than before, where it would start again",
         "correct the address, move the positions there together with the rows, or create another pipeline",
     )
+
+
+def _require_stateless(committed: Mapping[Lane, Position | None]) -> None:
+    batch = max((p.batch for p in committed.values() if p and p.batch is not None), default=None)
+    if batch is not None:
+        raise JobError(
+            Reason.INVALID_TRANSFORM,
+            f"the positions are behind batch {batch} of a stateful pipeline, and the spec has no state; undo the "
+            "change, or create a pipeline with another source.groupId",
+        )
 
 
 @dataclass(frozen=True)

@@ -68,6 +68,7 @@ class Progress:
         self._failure: Failure | None = None
         self._failing = False  # no batch has been delivered since
         self._last_batch_at: float | None = None
+        self._watermark_ms = 0
         self.event_log_error: str | None = None  # as of ProgressReport
         self.memory: MemoryUse | None = None  # of Spark's JVMs; None: not known
         self.executors_requested: int | None = None  # with autoscaling
@@ -94,7 +95,13 @@ class Progress:
         with self._lock:
             self._state = State.STANDBY
             self._driver, self._positions, self._ends, self._failure, self._failing = 0, {}, {}, None, False
+            self._watermark_ms = 0
         self.start.interrupt()
+
+    def watermark(self, milliseconds: int) -> None:
+        """Sets the watermark with which the next batch begins, milliseconds since 1970; 0: none."""
+        with self._lock:
+            self._watermark_ms = milliseconds
 
     def ends(self, ends: Mapping[Lane, int]) -> None:
         """Sets the ends of the source's partitions."""
@@ -192,6 +199,7 @@ class Progress:
                 malformed_records=counts["malformed_records"],
                 dead_letters=counts["dead_letters"],
                 late_rows=counts["late_rows"],
+                watermark=self._watermark_ms / 1000 if self._watermark_ms else None,
                 skipped_lanes=counts["skipped_lanes"],
                 records_per_second=round(sum(n for _, n in self._recent) / _WINDOW_S, 1),
                 last_error=self._failure,
@@ -269,6 +277,14 @@ class ProgressMetrics(Collector):
         for part, seconds in report.start_seconds.items():
             start.add_metric([*values, part], seconds)
         yield start
+        if report.watermark is not None:
+            watermark = GaugeMetricFamily(
+                "ackwright_watermark_timestamp_seconds",
+                "Watermark with which the next batch begins, in seconds since the epoch (stateful pipelines)",
+                labels=labels,
+            )
+            watermark.add_metric(values, report.watermark)
+            yield watermark
         if report.executors_requested is not None:
             requested = GaugeMetricFamily(
                 "ackwright_executors_requested", "Executors that the driver asks Spark for (autoscaling)", labels=labels

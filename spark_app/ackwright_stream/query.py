@@ -17,7 +17,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 from ackwright_stream import checkpoint, delivery, ownership, source, state_bucket, transform
 from ackwright_stream.cluster import Cluster
-from ackwright_stream.decisions import Decision, fingerprint
+from ackwright_stream.decisions import Decision, fingerprint, state_unread
 from ackwright_stream.delivery import dead_letters
 from ackwright_stream.delivery.batch import Batch, BatchResult, Output
 from ackwright_stream.delivery.batch_size import BatchSize
@@ -64,9 +64,11 @@ class QueryFailed(Exception):
         limit_reduced: bool = False,
         # of which more may be lost than was counted
         batch: FailedBatch | None = None,
+        # loss_of() the state that Spark could not load; None: it did not fail for that
+        unread_state: str | None = None,
     ) -> None:
         super().__init__(error)
-        self.error, self.healthy_s = error, healthy_s
+        self.error, self.healthy_s, self.unread_state = error, healthy_s, unread_state
         self.batch_abandoned, self.limit_reduced, self.batch = batch_abandoned, limit_reduced, batch
 
     def release(self) -> None:
@@ -97,8 +99,9 @@ class Query:
         headers: bool = True,  # whether the records' headers are read, see transform.needs_headers()
         size: BatchSize | None = None,  # of its batches; None: no limit
         executors: Executors | None = None,  # None: their number is fixed
+        unread_state: str | None = None,  # QueryFailed.unread_state of an earlier query of this driver
     ) -> None:
-        self._executors = executors
+        self._executors, self._unread_state = executors, unread_state
         self._headers, self.size = headers, size
         self._limit = size.limit if size else None  # Spark reads it once, when the query starts
         self._spark, self._job, self._owned, self._progress, self._stop = spark, job, owned, progress, stop
@@ -155,12 +158,14 @@ class Query:
         error = ownership.complete(error, self._owned)
         healthy_s = (self._batch_started or time.monotonic()) - self._started
         limit_reduced = self.size is not None and self._limit is not None and self.size.limit < self._limit
+        error, unread_state = state_unread(error, self.decision, self._unread_state)
         return QueryFailed(
             error,
             healthy_s,
             batch_abandoned=self._batch_abandoned,
             limit_reduced=limit_reduced,
             batch=self._failed_batch,
+            unread_state=unread_state,
         )
 
     def _run_to_its_end(self) -> None:
@@ -189,7 +194,9 @@ class Query:
         set_hadoop(self._spark, state_bucket.login_settings(state))
         try:
             files, now_ms = CheckpointFiles(self._spark, state.checkpoint), int(time.time() * 1000)
-            directory = open_directory(self._job, files, identifier, last, self._positions, now_ms=now_ms)
+            directory = open_directory(
+                self._job, files, identifier, last, self._positions, now_ms=now_ms, unread=self._unread_state
+            )
         except Exception as e:
             raise cause(e) from e
         if last and directory.name == last.directory:
@@ -198,6 +205,7 @@ class Query:
             # Of a decision that is there, the directory shows the loss; without it, the positions did.
             accepted = self._job.accepted_state_loss if last else self._owned.accepted_loss
             self._chain = StateChain(directory, identifier, None, accepted, self._positions)
+        self._progress.watermark(self._chain.last.watermark_ms if self._chain.last else 0)
         yield f"{state.checkpoint}/{directory.name}"
 
     def _start(self, place: str, output: Output) -> StreamingQuery:
@@ -295,6 +303,8 @@ class Query:
         fault_point("batch-end")
         self._delivered = number
         self._positions.update(result.positions)
+        if self._chain and self._chain.last:
+            self._progress.watermark(self._chain.last.watermark_ms)
         self._letters.add(result.read)
         self._progress.count(
             abandoned_records=result.abandoned,

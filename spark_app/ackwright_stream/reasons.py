@@ -87,7 +87,9 @@ REASONS: Mapping[Reason, Consequences] = {
     Reason.INVALID_SPEC: Consequences(ExitCode.INVALID, "correct the file", permanent=True),
     Reason.INVALID_TRANSFORM: Consequences(ExitCode.INVALID, "correct the query or the function", permanent=True),
     Reason.NOT_STATELESS: Consequences(
-        ExitCode.INVALID, "rewrite the transform so that it uses one record at a time", permanent=True
+        ExitCode.INVALID,
+        "rewrite the transform so that it uses one record at a time, or declare spec.state",
+        permanent=True,
     ),
     Reason.MALFORMED_RECORD: Consequences(
         ExitCode.HALTED,

@@ -232,6 +232,8 @@ class ProgressReport:
     start_seconds: Mapping[StartPart, float] = field(default_factory=dict)  # of the parts that have ended
     ends: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # of the source, by topic and partition
     late_rows: int = 0  # that state has left out, of a stateful pipeline
+    # With which the next batch of a stateful pipeline begins, seconds since the epoch; None: there is none yet.
+    watermark: float | None = None
     event_log_error: str | None = (
         None  # of the start with the event log; None: Spark has started with it, or none is declared
     )
@@ -264,6 +266,7 @@ class ProgressReport:
         # A driver of an earlier release does not report these.
         start_seconds, ends = dict(value.get("startSeconds", {})), dict(value.get("ends", {}))
         error, event_log_error = fields["last_error"], value.get("eventLogError")
+        watermark = value.get("watermark")
         executors, requested = value.get("executors"), value.get("executorsRequested")
         return cls(
             **{
@@ -273,6 +276,7 @@ class ProgressReport:
                 "start_seconds": {StartPart(part): float(seconds) for part, seconds in start_seconds.items()},
                 "ends": ends,
                 "late_rows": int(value.get("lateRows", 0)),
+                "watermark": None if watermark is None else float(watermark),
                 "event_log_error": None if event_log_error is None else str(event_log_error),
                 "executors": None if executors is None else int(executors),
                 "executors_requested": None if requested is None else int(requested),
@@ -291,6 +295,7 @@ _ADDED = (
     "start_seconds",
     "ends",
     "late_rows",
+    "watermark",
     "event_log_error",
     "executors",
     "executors_requested",

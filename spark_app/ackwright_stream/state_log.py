@@ -26,6 +26,7 @@ from ackwright_stream.positions import Lane
 _OWNER = "owner.json"
 _WRITTEN = "written.json"
 _LOGS = ("offsets", "commits")
+_QUERY_ID = "metadata"  # Spark's id of the query, which state does not depend on; damaged, it would fail each start
 
 
 class Files(Protocol):
@@ -68,16 +69,24 @@ class StateChain:
 
 
 def open_directory(
-    job: JobSpec, files: Files, query: str, last: Decision | None, positions: Mapping[Lane, int], *, now_ms: int
+    job: JobSpec,
+    files: Files,
+    query: str,
+    last: Decision | None,
+    positions: Mapping[Lane, int],
+    *,
+    now_ms: int,
+    unread: str | None = None,
 ) -> StateDirectory:
     """The directory behind the last decision, with rebuilt logs; a new one if nothing was decided yet, or if the
     state is lost and its loss accepted.
 
     query: fingerprint() of what computes the state. positions: of all lanes, also of those that were added since the
-    last decision. now_ms: milliseconds since 1970.
+    last decision. now_ms: milliseconds since 1970. unread: loss_of() state that Spark could not load before.
 
     Raises JobError: INVALID_SPEC if the directory belongs to another pipeline, INVALID_TRANSFORM if another query has
-    computed the state, STATE_LOST if it is not there.
+    computed the state, STATE_LOST if a last file of it is missing. Spark reads the files, and reports what is damaged,
+    or missing before the last file, when it loads the state.
     """
     _require_own(job, files)
     if last is None:
@@ -91,7 +100,7 @@ def open_directory(
         )
     loss = loss_of(last.to_json(), last.positions)
     problem = _missing_state(files, last)
-    if problem and loss == job.accepted_state_loss:
+    if (problem or unread == loss) and loss == job.accepted_state_loss:
         return StateDirectory(files, secrets.token_hex(8))
     if problem:
         raise state_lost(problem, loss)
@@ -109,6 +118,7 @@ def _rebuild(files: Files, last: Decision, positions: Mapping[Lane, int], now_ms
         for name in files.names(f"{last.directory}/{log}"):
             if _number(name) > last.batch:
                 files.delete(f"{last.directory}/{log}/{name}")
+    files.delete(f"{last.directory}/{_QUERY_ID}")
     # Spark reads the entry before the last one as well, and requires that it is there.
     if last.offsets_before is not None:
         files.write(f"{last.directory}/offsets/{last.batch - 1}", last.offsets_before)
@@ -144,7 +154,16 @@ def _require_own(job: JobSpec, files: Files) -> None:
     recorded = files.read(_OWNER)
     if recorded is None:
         files.write(_OWNER, json.dumps(owner))
-    elif json.loads(recorded) != owner:
+        return
+    try:
+        other = json.loads(recorded)
+    except ValueError:
+        raise JobError(
+            Reason.INVALID_SPEC,
+            f"the file {_OWNER} in the directory of the state is damaged; if the directory is of this pipeline, write "
+            f"{json.dumps(owner)} to it",
+        ) from None
+    if other != owner:
         raise JobError(
             Reason.INVALID_SPEC,
             f"the directory of the state is of another pipeline, {recorded}; give each pipeline a separate checkpoint",
@@ -152,10 +171,7 @@ def _require_own(job: JobSpec, files: Files) -> None:
 
 
 def _missing_state(files: Files, last: Decision) -> str | None:
-    """What is missing, unless the last file of each store is there; then None.
-
-    Spark reports those before it that are missing when it loads them.
-    """
+    """What is missing, unless the last file of each store is there; then None."""
     for operator, partitions in last.state.items():
         for partition, stores in enumerate(partitions):
             directory = f"{last.directory}/state/{operator}/{partition}"

@@ -44,6 +44,17 @@ def test_while_a_driver_restarts_the_figures_of_the_one_before_stay_with_their_t
     assert after.lag == 3
 
 
+def test_the_watermark_is_a_time_and_is_absent_until_there_is_one() -> None:
+    world = World()
+    figures = settled(world, RUNNING)
+    assert figures
+    assert figures.watermark is None
+    assert "watermark" not in world.resource["status"]["delivery"]
+    figures = settled(world, replace(RUNNING, watermark=1_356_998_400.5))
+    assert figures
+    assert figures.watermark == "2013-01-01T00:00:00Z"
+
+
 def test_a_driver_that_delivers_and_cannot_read_the_ends_has_no_lag() -> None:
     figures = settled(World(), replace(RUNNING, ends={}))
     assert figures

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 
 import pytest
 
 import nightly
+from chaos.__main__ import options_of
 
 MAKEFILE = (Path(__file__).parents[2] / "Makefile").read_text()
 
@@ -57,8 +59,16 @@ def test_the_campaign_gets_the_arguments(arguments: list[str], expected: str) ->
     assert nightly.suites(arguments)["chaos"] == ("make", "chaos", f"ARGS={expected}")
 
 
-def test_each_suite_is_a_target_of_the_makefile() -> None:
-    for suite, command in nightly.suites([]).items():
-        assert command[:2] == ("make", suite)
-        assert f"\n{suite}: " in MAKEFILE
+def test_the_campaign_of_a_stateful_pipeline_is_a_suite() -> None:
+    make, target, arguments = nightly.suites(["--guarantee", "at-most-once"])["chaos-stateful"]
+    assert (make, target) == ("make", "chaos")
+    options = options_of(shlex.split(arguments.removeprefix("ARGS=")))
+    assert (options.stateful, options.kills) == (True, 40)
+
+
+def test_each_suite_runs_a_target_of_the_makefile() -> None:
+    for suite, (make, target, *_) in nightly.suites([]).items():
+        assert make == "make"
+        assert suite.startswith(target)
+        assert f"\n{target}: " in MAKEFILE
     assert "tools/nightly.py $(ARGS)" in MAKEFILE

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from ackwright.api.fields import About, Model
+from ackwright.api.fields import About, ChangeClass, Model
 from ackwright.api.quantities import Duration, Line
 
 
@@ -18,7 +18,9 @@ class EventTime(Model):
         Duration,
         About(
             "How late a record may come: 10s, 5m. Windows that ended so long before the newest event are complete, and "
-            "later records for them are dropped and counted."
+            "later records for them are dropped and counted.",
+            ChangeClass.RESTART,
+            "later micro-batches move the watermark by the new value, and it never moves back",
         ),
     ]
 

@@ -24,12 +24,20 @@ Time = Annotated[
 
 # Of these conditions False is the good status, of the others True.
 GOOD_IF_FALSE = frozenset({"Stalled", "Reconciling", "RolledBack"})
+_LAST_S = 253_402_300_799  # the last second of year 9999
 _TIME = "%Y-%m-%dT%H:%M:%SZ"
 
 
 def format_time(moment: datetime) -> str:
     """The moment (UTC) as RFC 3339 with whole seconds, as Kubernetes writes times."""
     return moment.strftime(_TIME)
+
+
+def time_of(seconds: float) -> str:
+    """The moment, in seconds since the epoch, as format_time() writes it; the last moment of year 9999 for later ones,
+    as records with a wrong event time have them."""
+    moment = datetime.fromtimestamp(max(0, min(seconds, _LAST_S)), UTC)
+    return format_time(moment)
 
 
 def is_time(text: str) -> bool:
@@ -195,6 +203,13 @@ class DeliveryStatus(Model):
             "records of a group count once for each micro-batch and partition."
         ),
     ] = 0
+    watermark: Annotated[
+        Time | None,
+        About(
+            "The watermark of a stateful pipeline: windows that end before it are written, and records of them that "
+            "arrive later are late. Absent without source.eventTime, and until a micro-batch has moved it."
+        ),
+    ] = None
     expired_records: Annotated[
         int, About("Offsets that expired before they were read, since the driver started (at-most-once).")
     ] = 0

@@ -12,6 +12,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
+from ackwright.api.status import time_of
 from ackwright.apply.topics import Ensured
 from ackwright.cli.output import console, document
 from ackwright.wording import counted
@@ -160,6 +161,8 @@ def summary(report: ProgressReport) -> str:
         f"{report.records_per_second:,.0f}/s",
         f"lag {'unknown' if report.measured_lag is None else format(report.measured_lag, ',')}",
     ]
+    if report.watermark is not None:
+        parts.append(f"watermark {time_of(report.watermark)}")
     for text, count in (
         ("restarts", report.restarts),
         ("abandoned", report.abandoned_records),

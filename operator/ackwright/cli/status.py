@@ -193,6 +193,8 @@ def _lines(resource: Resource) -> Iterator[RenderableType]:
         batch = f"batch {number}" if (number := _batch(delivery)) else "no batch by this driver yet"
         lag = "unknown" if delivery.get("lag") is None else _number(delivery["lag"])
         figures = f"{batch}, lag {lag}, {rate} records/s"
+        if watermark := delivery.get("watermark"):
+            figures += f", watermark {watermark}"
         yield Text(f"delivery  {figures} (at {delivery.get('observedAt')})")
         for field, meaning in _COUNTERS.items():
             if delivery.get(field):

@@ -18,6 +18,7 @@ from ackwright.api.status import (
     Status,
     format_time,
     seconds_since,
+    time_of,
 )
 from ackwright.conditions.findings import Facts, Finding, findings
 from ackwright.conditions.kafka import guarantee_met, topic_count, topics_ready, worst
@@ -173,6 +174,7 @@ def figures(before: DeliveryStatus | None, progress: ProgressReport | None, now:
         malformed_records=progress.malformed_records,
         dead_letters=progress.dead_letters,
         late_rows=progress.late_rows,
+        watermark=None if progress.watermark is None else time_of(progress.watermark),
         expired_records=progress.expired_records,
         executors=progress.executors,
         executors_requested=progress.executors_requested,

@@ -24,6 +24,7 @@ from integration.support.state_buckets import BucketPipeline, bucket_pipeline, i
 from integration.support.stateful_lakes import stateful_lake
 from integration.support.stateful_pipelines import Counted, counted_behind_another_log
 from integration.support.stateful_windows import OF_WINDOW, count_windows, ended_windows
+from sql_texts import COUNTS_BY_KEY
 from waiting import WAIT, wait_until
 
 
@@ -116,6 +117,32 @@ def test_deleted_state_halts_until_a_copy_of_the_objects_is_restored(pipeline: B
     pipeline.copy(saved, pipeline.prefix)
     pipeline.drained()
     assert pipeline.counted() == Counted()
+
+
+@pytest.mark.parametrize("damage", ["truncated", "missing"])
+def test_damaged_objects_halt_until_the_loss_is_accepted(pipeline: BucketPipeline, damage: str) -> None:
+    """The last changelog is cut off, or one before it is missing."""
+    pipeline.spec = replace(pipeline.spec, transform=replace(pipeline.spec.transform, sql=COUNTS_BY_KEY))
+    pipeline.drained()
+    changelogs = [n for n in pipeline.names() if "/state/0/0/" in n and n.endswith(".changelog")]
+    *_, middle, last = sorted(changelogs, key=lambda n: int(n.rpartition("/")[2].partition("_")[0]))
+    if damage == "missing":
+        pipeline.files.delete_file(f"{pipeline.prefix}/{middle}")
+    else:
+        with pipeline.files.open_input_file(f"{pipeline.prefix}/{last}") as file:
+            content = file.read()
+        with pipeline.files.open_output_stream(f"{pipeline.prefix}/{last}") as file:
+            file.write(content[: len(content) // 2])
+    pipeline.feed(100)
+    with pipeline.life() as job:
+        assert job.job.wait(WAIT) == ExitCode.HALTED, job.job.failure()
+        failure = job.job.failure()
+    assert failure is not None
+    assert failure.reason is Reason.STATE_LOST
+    pipeline.spec = replace(pipeline.spec, accepted_state_loss=failure.fingerprint)
+    pipeline.drained()
+    counts = {record.key: int(record.value or b"") for record in read(pipeline.servers, pipeline.sink)}
+    assert counts == {f"p{p}".encode(): 100 for p in range(pipeline.partitions)}
 
 
 def test_snapshots_of_the_state_are_stored_and_loaded(pipeline: BucketPipeline) -> None:

@@ -21,8 +21,10 @@ from ackwright.api.status import (
     Status,
     TopicStatus,
     Truth,
+    is_time,
     parse_status,
     status_json,
+    time_of,
 )
 from ackwright_stream.jobspec import Guarantee
 
@@ -181,3 +183,12 @@ def test_a_time_is_whole_seconds_of_utc(time: str) -> None:
 def test_values_are_frozen() -> None:
     with pytest.raises(ValidationError):
         Status().group = "other"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [(0.9, "1970-01-01T00:00:00Z"), (1_356_998_400, "2013-01-01T00:00:00Z"), (9.2e15, "9999-12-31T23:59:59Z")],
+)
+def test_a_moment_is_written_as_a_time(seconds: float, expected: str) -> None:
+    assert time_of(seconds) == expected
+    assert is_time(expected)

@@ -7,12 +7,14 @@ import json
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+import yaml
 
 from ackwright.cli.audit import _COUNTS, _job, _report_of
 from ackwright.cli.main import invoke
@@ -20,10 +22,11 @@ from ackwright.cli.target import Target
 from ackwright.errors import AckwrightError
 from ackwright.local.wait import wait_for
 from ackwright_stream.audit_report import Report
-from ackwright_stream.jobspec import Guarantee, Reason
+from ackwright_stream.jobspec import ExitCode, Guarantee, JobSpec, Reason
 from ackwright_stream.reports import Ending, Failure
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "delayed-flights-exactly-once.yaml"
+WINDOWS = EXAMPLE.parent / "windowed-counts" / "pipeline.yaml"
 REPORT = Report(
     guarantee=Guarantee.EXACTLY_ONCE,
     lanes={"in-0": {"from": 0, "position": 3}},
@@ -64,6 +67,24 @@ def test_records_do_not_stay_behind_when_it_is_stopped(number: signal.Signals) -
     finally:
         process.kill()
         process.wait(10)
+
+
+def test_the_secret_of_the_state_is_not_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    document = yaml.safe_load(WINDOWS.read_text())
+    s3 = {"credentialsSecret": {"name": "keys"}, "region": "eu-central-1"}
+    document["spec"]["checkpoint"] = {"uri": "s3a://lake/p", "s3": s3}
+    file, jobs = tmp_path / "p.yaml", list[JobSpec]()
+    file.write_text(yaml.safe_dump(document))
+    monkeypatch.setattr("ackwright.cli.audit.spark_settings", lambda _: {})
+
+    def audited(audited_jobs: Sequence[JobSpec], *_: object) -> list[Report]:
+        jobs.extend(audited_jobs)
+        return [REPORT]
+
+    monkeypatch.setattr("ackwright.cli.audit.audited", audited)
+    assert invoke(["audit", "-f", str(file)]) == ExitCode.OK
+    assert jobs[0].state is not None
+    assert (jobs[0].state.checkpoint, jobs[0].state.credentials) == ("s3a://lake/p", None)
 
 
 def report_of(status: dict[str, Any], log: bytes = b"") -> Any:

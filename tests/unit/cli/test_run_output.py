@@ -45,6 +45,7 @@ def test_the_summary_names_written_records_rate_lag_and_only_counters_that_count
     assert summary(REPORT) == "running  12,345 records written  1,500/s  lag 7  restarts 1"
     assert summary(STARTING) == "starting  0 records written  0/s  lag unknown"
     assert summary(replace(STARTING, ends={"in": {"0": 5}})).endswith("  lag 0")
+    assert summary(replace(REPORT, watermark=1.5)).endswith("  lag 7  watermark 1970-01-01T00:00:01Z  restarts 1")
     assert summary(replace(REPORT, records=1)).startswith("running  1 record written  ")
 
 

@@ -82,6 +82,12 @@ def test_a_lag_that_nobody_has_measured_is_not_shown_as_a_number(
     assert "batch 7, lag unknown, 5.0 records/s" in capsys.readouterr().out
 
 
+def test_the_watermark_of_a_stateful_pipeline_is_shown(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
+    cluster.resources[0]["status"]["delivery"]["watermark"] = "2013-01-01T00:00:00Z"
+    assert main.invoke(["status", "flights"]) == ExitCode.OK
+    assert "batch 7, lag 1,234, 5.0 records/s, watermark 2013-01-01T00:00:00Z (at" in capsys.readouterr().out
+
+
 def test_the_guarantee_is_that_in_force(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
     cluster.resources[0]["status"]["guarantee"] = "at-least-once"
     assert main.invoke(["status"]) == ExitCode.OK

@@ -249,8 +249,13 @@ def test_a_stateless_pipeline_is_shown_how_to_group() -> None:
         ({"state": {"partitions": 3, "outputMode": "update"}}, ChangeClass.NEW_STATE),
         ({"source": {**DOCUMENT["spec"]["source"], "schema": "at TIMESTAMP, n INT"}}, ChangeClass.NEW_STATE),
         (
-            {"source": {**DOCUMENT["spec"]["source"], "eventTime": {"column": "at", "watermark": "1m"}}},
+            {"source": {**DOCUMENT["spec"]["source"], "eventTime": {"column": "other", "watermark": "10s"}}},
             ChangeClass.NEW_STATE,
+        ),
+        ({"source": {k: v for k, v in DOCUMENT["spec"]["source"].items() if k != "eventTime"}}, ChangeClass.NEW_STATE),
+        (
+            {"source": {**DOCUMENT["spec"]["source"], "eventTime": {"column": "at", "watermark": "1m"}}},
+            ChangeClass.RESTART,
         ),
         ({"source": {**DOCUMENT["spec"]["source"], "topics": ["other"]}}, ChangeClass.NEW_STATE),
         ({"source": {**DOCUMENT["spec"]["source"], "topics": ["in", "other"]}}, ChangeClass.RESTART),

@@ -11,8 +11,8 @@ import pytest
 
 from ackwright_stream.decisions import Decision
 from ackwright_stream.errors import JobError
-from ackwright_stream.jobspec import StateSettings
-from ackwright_stream.ownership import _decision
+from ackwright_stream.jobspec import Reason, StateSettings
+from ackwright_stream.ownership import _check_before_join, _decision
 from ackwright_stream.positions import Lane, Position
 from minimal_job import minimal_job
 from unit.stream.decided import DECISION, FIRST, SECOND
@@ -58,3 +58,16 @@ def test_state_that_is_there_is_used_whatever_was_accepted() -> None:
 def test_a_stateless_pipeline_has_no_decision() -> None:
     sink: Any = SimpleNamespace(decisions=None)
     assert _decision(minimal_job(), sink, committed(7)) == (None, None)
+
+
+def test_a_pipeline_with_state_is_not_taken_by_one_without() -> None:
+    def take(state: StateSettings | None, committed: Mapping[Lane, Position | None]) -> None:
+        sink: Any = SimpleNamespace(peek=lambda _: committed, records=lambda: None)
+        lanes: Any = SimpleNamespace(job=SimpleNamespace(state=state, identity=""), sink=sink, driver=0)
+        _check_before_join(lanes, committed)
+
+    take(STATE, committed(7))
+    take(None, committed(7, batch=None))
+    with pytest.raises(JobError, match="behind batch 3 of a stateful pipeline, and the spec has no state") as raised:
+        take(None, committed(7))
+    assert raised.value.reason is Reason.INVALID_TRANSFORM

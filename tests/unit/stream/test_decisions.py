@@ -20,6 +20,7 @@ from ackwright_stream.decisions import (
     offsets_of,
     require_same_offsets,
     state_of,
+    state_unread,
 )
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Reason, StateSettings
@@ -115,6 +116,27 @@ def test_the_loss_of_state_behind_an_unreadable_decision_cannot_be_accepted() ->
     assert e.value.fingerprint is None
 
 
+UNREAD = JobError(Reason.STATE_LOST, "Checksum verification failed")
+
+
+def test_state_that_cannot_be_loaded_is_read_again_and_then_lost() -> None:
+    first, loss = state_unread(UNREAD, DECISION, None)
+    assert first.reason is Reason.BATCH_FAILED
+    assert "batch 3, in the directory d1, cannot be read: Checksum verification failed; it is read" in first.message
+    assert loss == loss_of(DECISION.to_json(), DECISION.positions)
+    second, again = state_unread(UNREAD, DECISION, loss)
+    assert (second.reason, second.fingerprint, again) == (Reason.STATE_LOST, loss, loss)
+    assert f"starts empty (fingerprint {loss})" in second.message
+    later = replace(DECISION, batch=4)
+    assert state_unread(UNREAD, later, loss)[0].reason is Reason.BATCH_FAILED, "it is of another state"
+
+
+def test_other_errors_are_not_of_unread_state() -> None:
+    for error in (JobError(Reason.BATCH_FAILED, "x"), JobError(Reason.STATE_LOST, "x", fingerprint="0123456789ab")):
+        assert state_unread(error, DECISION, None) == (error, None)
+    assert state_unread(UNREAD, None, None)[0].reason is Reason.BATCH_FAILED, "there is no state yet"
+
+
 def test_a_lane_that_was_added_since_the_decision_has_a_position() -> None:
     assert last_decision(DECISION.to_json(), COMMITTED | {Lane("in", 1): position(0)}) == DECISION
 
@@ -162,16 +184,18 @@ def test_offsets_in_sparks_log() -> None:
 
 def test_state_is_of_one_query() -> None:
     job = minimal_job()
-    settings = StateSettings(2, "/state", "update", None, None, 1_000)
-    same = [fingerprint(job, settings), fingerprint(replace(job, slots=9), replace(settings, checkpoint="/elsewhere"))]
+    settings = StateSettings(2, "/state", "update", "at", "5000 milliseconds", 1_000)
+    elsewhere = replace(settings, checkpoint="/elsewhere", watermark_delay="9000 milliseconds")
+    same = [fingerprint(job, settings), fingerprint(replace(job, slots=9), elsewhere)]
     others = [
         fingerprint(replace(job, transform=replace(job.transform, sql="SELECT 1 FROM source")), settings),
         fingerprint(replace(job, source=replace(job.source, schema="a INT")), settings),
         fingerprint(job, replace(settings, partitions=3)),
         fingerprint(job, replace(settings, output_mode="append")),
+        fingerprint(job, replace(settings, event_time="received")),
     ]
     assert len({*same}) == 1
-    assert len({*same, *others}) == 5
+    assert len({*same, *others}) == 6
 
 
 def test_a_batch_with_a_partition_that_was_just_added_is_not_committed() -> None:

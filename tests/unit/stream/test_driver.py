@@ -94,6 +94,21 @@ def test_the_root_cause_is_raised(
     assert left == []
 
 
+def test_the_next_query_knows_which_state_could_not_be_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    failures = [QueryFailed(SQL, unread_state="a"), QueryFailed(FENCED), QueryFailed(SQL, unread_state="b")]
+    known: list[str | None] = []
+
+    def query(*_: Any, unread_state: str | None, **__: Any) -> Any:
+        known.append(unread_state)
+        return SimpleNamespace(run=lambda: _raise(failures.pop(0)), size=None)
+
+    subject = driver_with(monkeypatch, query, Guarantee.EXACTLY_ONCE, stop := threading.Event())
+    with contextlib.suppress(JobError):
+        subject._run_queries(cast(Any, None), CLUSTER, headers=True)
+    stop.set()
+    assert known == [None, "a", "a"]
+
+
 MALFORMED = JobError(Reason.MALFORMED_RECORD, "t-0@3 is not UTF-8 text")
 
 

@@ -41,6 +41,63 @@ def test_a_known_cause_is_passed_on_unchanged() -> None:
     assert cause(error) is error
 
 
+TASK = (
+    "Job aborted due to stage failure: Task 0 in stage 3.0 failed 4 times, most recent failure: Lost task 0.3 in stage "
+    "3.0 (TID 9) (host executor driver): org.apache.spark.SparkException: "
+)
+LOADING = "[CANNOT_LOAD_STATE_STORE.UNCATEGORIZED] An error occurred during loading state.  SQLSTATE: 58030\n\tat x\n"
+DATA = "org.rocksdb.RocksDBException: block checksum mismatch: stored = 1, computed = 2 in /tmp/8.sst\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            f"{LOADING}Caused by: org.apache.spark.SparkException: [CHECKPOINT_FILE_CHECKSUM_VERIFICATION_FAILED] "
+            "Checksum verification failed, the file may be corrupted. File: file:/s/1.changelog SQLSTATE: XX000\n",
+            "[CHECKPOINT_FILE_CHECKSUM_VERIFICATION_FAILED] Checksum verification failed, the file may be corrupted. "
+            "File: file:/s/1.changelog",
+        ),
+        (f"Caused by: {DATA}", DATA.removeprefix("org.rocksdb.RocksDBException: ").strip()),
+        (f"{LOADING}Caused by: java.io.EOFException\n\tat x", "EOFException"),
+        (f"{LOADING}Caused by: java.io.IOException: Input/output error\n", "IOException: Input/output error"),
+        (
+            "[CANNOT_LOAD_STATE_STORE.CANNOT_READ_STREAMING_STATE_FILE] An error occurred during loading state. Error "
+            "reading it: it does not exist. SQLSTATE: 58030\nCaused by: java.io.FileNotFoundException: "
+            "open s3a://lake/s/2.changelog: software.amazon.awssdk.services.s3.model.NoSuchKeyException: 404\n\tat x",
+            "FileNotFoundException: open s3a://lake/s/2.changelog: software.amazon.awssdk.services.s3.model."
+            "NoSuchKeyException: 404",
+        ),
+    ],
+)
+def test_state_that_spark_cannot_load_is_lost(text: str, message: str) -> None:
+    error = cause(Exception(f"{TASK}{text}"))
+    assert (error.reason, error.fingerprint) == (Reason.STATE_LOST, None)
+    assert error.message == message
+
+
+def test_a_connection_that_ends_while_state_is_read_is_not_lost_state() -> None:
+    ended = "org.apache.http.ConnectionClosedException: Premature end of Content-Length delimited message body"
+    error = cause(Exception(f"{TASK}{LOADING}Caused by: {ended} (expected: 9; received: 4)\n\tat x"))
+    assert error.reason is Reason.STATE_UNREACHABLE
+    assert error.message.startswith(ended)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{LOADING}Caused by: java.io.IOException: No space left on device\n",
+        f"{LOADING}Caused by: java.io.FileNotFoundException: /tmp/x (Too many open files)\n",
+        "[CANNOT_LOAD_STATE_STORE.ROCKSDB_STORE_PROVIDER_OUT_OF_MEMORY] Could not load RocksDB state store with id 0\n",
+        f"[CAST_INVALID_INPUT] The value ': {LOADING}' cannot be cast to INT. SQLSTATE: 22018",  # quotes a record
+        f"[CAST_INVALID_INPUT] The value ': {DATA}' cannot be cast to INT. SQLSTATE: 22018",
+        "[CANNOT_WRITE_STATE_STORE.CANNOT_COMMIT] Cannot commit.\nCaused by: java.io.IOException: Stale handle\n",
+    ],
+)
+def test_a_failure_of_the_machine_is_not_lost_state(text: str) -> None:
+    assert cause(Exception(f"{TASK}{text}")).reason is Reason.BATCH_FAILED
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -48,6 +105,7 @@ def test_a_known_cause_is_passed_on_unchanged() -> None:
         f"{STREAM}[CANNOT_WRITE_STATE_STORE.CANNOT_COMMIT] Cannot perform commit. SQLSTATE: 58030\nCaused by: ",
         "Job aborted due to stage failure: Task 0 in stage 1.0 failed 4 times, most recent failure: Lost task 0.3 in "
         "stage 1.0 (TID 7) (host executor driver): ",
+        f"{TASK}{LOADING}Caused by: ",
     ],
 )
 def test_the_bucket_of_the_state_is_named(text: str) -> None:

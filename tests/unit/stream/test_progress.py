@@ -80,6 +80,21 @@ def test_json(address: str, progress: Progress) -> None:
     assert ProgressReport.of_json(now) == progress.snapshot()
 
 
+def test_the_watermark_is_reported_once_there_is_one(address: str, progress: Progress) -> None:
+    for none in (None, 0):
+        if none is not None:
+            progress.watermark(none)
+        assert json.loads(get(f"{address}/progress"))["watermark"] is None
+        assert "ackwright_watermark" not in get(f"{address}/metrics")
+    progress.watermark(1_356_998_400_500)
+    now = json.loads(get(f"{address}/progress"))
+    assert now["watermark"] == 1_356_998_400.5
+    assert ProgressReport.of_json(now) == progress.snapshot()
+    assert ProgressReport.of_json({k: v for k, v in now.items() if k != "watermark"}).watermark is None
+    labels = 'guarantee="exactly-once",pipeline="ops/flights"'
+    assert f"ackwright_watermark_timestamp_seconds{{{labels}}} 1.3569984005e+09" in get(f"{address}/metrics")
+
+
 def test_an_error_is_reported_with_what_a_person_may_accept(address: str, progress: Progress) -> None:
     progress.failed(JobError(Reason.POSITIONS_MOVED, "moved", fingerprint="0123456789ab"))
     now = json.loads(get(f"{address}/progress"))

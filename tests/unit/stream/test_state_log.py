@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from ackwright_stream.decisions import offsets_of, offsets_of_next
+from ackwright_stream.decisions import loss_of, offsets_of, offsets_of_next
 from ackwright_stream.errors import JobError
-from ackwright_stream.jobspec import Reason
+from ackwright_stream.jobspec import JobSpec, Reason
 from ackwright_stream.positions import Lane
 from ackwright_stream.state_log import open_directory
 from minimal_job import minimal_job
@@ -58,7 +58,7 @@ def test_without_a_decision_each_start_has_a_new_directory(files: Memory) -> Non
 def test_logs_are_rebuilt_and_later_entries_are_deleted(files: Memory) -> None:
     state = dict(files.texts)
     stale = {f"d1/{log}/{n}": "of a driver that was replaced" for log in ("offsets", "commits") for n in (2, 3, 4, 12)}
-    files.texts |= stale
+    files.texts |= {**stale, "d1/metadata": "damaged"}
     directory = open_directory(JOB, files, "q1", DECISION, POSITIONS, now_ms=NOW)
     assert directory.offsets(3) == DECISION.offsets
     logs = {path: text for path, text in files.texts.items() if "/offsets/" in path or "/commits/" in path}
@@ -70,6 +70,7 @@ def test_logs_are_rebuilt_and_later_entries_are_deleted(files: Memory) -> None:
         "d1/offsets/4": offsets_of_next(DECISION.offsets, DECISION.watermark_ms, NOW),
     }
     assert files.texts.items() >= state.items()
+    assert files.read("d1/metadata") is None
 
 
 def test_no_batch_is_planned_unless_the_watermark_has_moved(files: Memory) -> None:
@@ -146,6 +147,19 @@ def test_an_accepted_loss_begins_a_new_directory_as_long_as_the_state_is_missing
     assert open_directory(accepting, files, "q1", DECISION, POSITIONS, now_ms=NOW).name == "d1"
 
 
+def test_an_accepted_loss_of_damaged_state_begins_a_new_directory_once_it_could_not_be_read(files: Memory) -> None:
+    loss = loss_of(DECISION.to_json(), DECISION.positions)
+    accepting = replace(JOB, accepted_state_loss=loss)
+
+    def name(job: JobSpec, unread: str | None) -> str:
+        return open_directory(job, files, "q1", DECISION, POSITIONS, now_ms=NOW, unread=unread).name
+
+    assert name(accepting, None) == "d1"  # a person has restored it after all
+    assert name(accepting, "0123456789ab") == "d1"
+    assert name(JOB, loss) == "d1"  # it is read again
+    assert name(accepting, loss) != "d1"
+
+
 def test_state_of_another_query_is_refused(files: Memory) -> None:
     with pytest.raises(JobError, match="the state behind batch 3 is of another query") as e:
         open_directory(JOB, files, "q2", DECISION, POSITIONS, now_ms=NOW)
@@ -156,4 +170,11 @@ def test_the_directory_of_another_pipeline_is_refused(files: Memory) -> None:
     open_directory(JOB, files, "q1", None, POSITIONS, now_ms=NOW)
     with pytest.raises(JobError, match="the state is of another pipeline") as e:
         open_directory(replace(JOB, name="other"), files, "q1", None, POSITIONS, now_ms=NOW)
+    assert e.value.reason is Reason.INVALID_SPEC
+
+
+def test_a_damaged_owner_is_named(files: Memory) -> None:
+    files.write("owner.json", "")
+    with pytest.raises(JobError, match=r"owner\.json in the directory of the state is damaged; .* write \{") as e:
+        open_directory(JOB, files, "q1", DECISION, POSITIONS, now_ms=NOW)
     assert e.value.reason is Reason.INVALID_SPEC
