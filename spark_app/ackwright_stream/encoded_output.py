@@ -74,7 +74,7 @@ class LocalPieces:
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_bytes(content)
         except OSError as e:
-            remedy = "enlarge checkpoint.volume" if e.errno in _FULL else "let the job write there"
+            remedy = "make room there (checkpoint.volume.size)" if e.errno in _FULL else "let the job write there"
             raise JobError(
                 Reason.BATCH_FAILED,
                 f"a batch has more output than the driver may have in memory, and it cannot be stored in "

@@ -121,7 +121,7 @@ def test_a_full_volume_is_named_and_what_was_written_is_removed(
         return len(content)
 
     monkeypatch.setattr(Path, "write_bytes", full)
-    with pytest.raises(JobError, match=r"output/7 \(No space left on device\); enlarge checkpoint\.volume") as error:
+    with pytest.raises(JobError, match=r"output/7 \(No space left on device\); make room there") as error:
         encoded(files, 0)
     assert error.value.reason is Reason.BATCH_FAILED
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []

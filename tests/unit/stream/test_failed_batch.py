@@ -10,6 +10,7 @@ import pytest
 
 from ackwright_stream import query as module
 from ackwright_stream.delivery.batch import Output
+from ackwright_stream.delivery.batch_size import BatchSize
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Reason
 from ackwright_stream.ownership import Ownership
@@ -62,3 +63,24 @@ def test_another_failure_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None
 def test_of_many_partitions_some_are_named() -> None:
     message = of_batch(JobError(Reason.BATCH_FAILED, "boom"), RANGES).message
     assert message.endswith("in-3@30 to 34, in-4@40 to 44 and 2 more partitions")
+
+
+@pytest.mark.parametrize(("ranges", "limit"), [(RANGES[:1], 1), ([], 1_000)], ids=["of records", "without records"])
+def test_a_batch_without_records_that_timed_out_is_not_followed_by_smaller_ones(
+    monkeypatch: pytest.MonkeyPatch, ranges: list[Range], limit: int
+) -> None:
+    """Its output is of state that has ended, whatever the next batches read."""
+    spark: Any = SimpleNamespace(streams=SimpleNamespace(active=[None]))
+    lanes: Any = SimpleNamespace(sink=None)
+    owned = Ownership({r.lane: r.start for r in ranges}, 0, lanes)
+    size = BatchSize.from_limits(1_000, 1)
+    subject = Query(spark, minimal_job(), owned, Progress(minimal_job()), threading.Event(), size=size)
+    monkeypatch.setattr(subject, "_delivery", Failing(JobError(Reason.TRANSACTION_TIMED_OUT, "61 s")))
+    monkeypatch.setattr(subject, "_chain", SimpleNamespace())
+    monkeypatch.setattr(module, "running_execution", lambda *_: None)
+    monkeypatch.setattr(module, "of_stateful", lambda _: [Task(0, tuple(ranges), (0,))] if ranges else [])
+    rows: Any = SimpleNamespace()
+    with pytest.raises(JobError):
+        subject._deliver(rows, 3, Output(rows))
+    assert subject.size is not None
+    assert subject.size.limit == limit
