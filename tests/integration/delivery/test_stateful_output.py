@@ -85,8 +85,8 @@ def delivered(pipeline: DriverLives, rows: Callable[[], Counter[tuple[int, int]]
     with pipeline.life() as job:
         pipeline.caught_up(job)
         wait_until(lambda: rows().keys() >= EXPECTED.keys(), "all windows are output")
-        pipeline.drain(job)
         assert job.progress()["restarts"] == 0
+        pipeline.drain(job)
     assert stored(pipeline.directory) == []
     return rows()
 
