@@ -118,12 +118,15 @@ def translate(error: KafkaError, what: str) -> JobError:
     return JobError(known.reason, failure, remedy)
 
 
-def timed_out(error: JobError, seconds: float, timeout: float) -> JobError | None:
+def timed_out(
+    error: JobError, seconds: float, timeout: float, then: str = "the driver continues with smaller batches"
+) -> JobError | None:
     """TRANSACTION_TIMED_OUT, if an attempt that failed after so many seconds may have outlasted its transaction.
 
     The coordinator aborts a transaction that is open for longer than its timeout, and fences its producer. To the
     producer that looks like a new owner: its commit is fenced, or a row is refused with _FATAL if it comes after that.
-    The attempt's duration alone tells the two apart. None: the error is what it says.
+    The attempt's duration alone tells the two apart. None: the error is what it says. then: what follows, and what to
+    do.
     """
     cause = error.__cause__
     code = cause.args[0].code() if isinstance(cause, KafkaException) else None
@@ -132,7 +135,7 @@ def timed_out(error: JobError, seconds: float, timeout: float) -> JobError | Non
     return JobError(
         Reason.TRANSACTION_TIMED_OUT,
         f"{error.cause}; the attempt took {seconds:.0f} s, so its transaction may have "
-        f"exceeded transaction.timeout.ms ({timeout * 1000:.0f}); the driver continues with smaller batches",
+        f"exceeded transaction.timeout.ms ({timeout * 1000:.0f}); {then}",
     )
 
 

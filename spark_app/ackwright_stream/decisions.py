@@ -39,7 +39,7 @@ class Decision:
     watermark_ms: int  # of the next batch, milliseconds since 1970; 0: none
     state: StateIds
     records: int  # of the output
-    digest: str  # SHA-256 of the output, as the tasks have encoded it
+    digest: str  # of the output, as encoded_output.digest()
     offsets_before: str | None  # text of Spark's log of offsets for the batch before; None if this is the first one
     offsets: str  # text of Spark's log of offsets for this batch
     # loss_of() the state in place of which this one began empty, as a person has accepted; None: of none
@@ -235,14 +235,6 @@ def fingerprint(job: JobSpec, settings: StateSettings) -> str:
     query = [asdict(job.transform), settings.partitions, settings.output_mode, settings.event_time]
     text = json.dumps([source, query])
     return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def digest(parts: Iterable[bytes]) -> str:
-    """SHA-256 of all parts, in hexadecimal digits."""
-    total = hashlib.sha256()
-    for part in parts:
-        total.update(part)
-    return total.hexdigest()
 
 
 def state_lost(cause: str, loss: str | None = None) -> JobError:

@@ -132,7 +132,9 @@ class StateSettings:
     output_mode: str  # append | update, as Spark's
     event_time: str | None  # column of the view `source`; None: the query has no watermark, or sets it itself
     watermark_delay: str | None  # how late a record may come, as Spark reads an interval; None without event_time
-    batch_bytes: int  # of the output of a batch, which the driver has in memory until it has committed it
+    # Of the output of a batch in the driver's memory, until it has committed it. A task that has more than its part of
+    # them stores its output beside the state.
+    batch_bytes: int
     endpoint: str | None = None  # of S3; None: AWS
     region: str | None = None  # of S3
     credentials: str | None = None  # of S3, as in DeltaSink

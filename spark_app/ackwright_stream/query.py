@@ -290,7 +290,8 @@ class Query:
             result = self._delivery.deliver(batch, lanes) if ranges or self._chain else BatchResult({})
         except Exception as e:
             error, offsets = cause(e), sum(r.until - r.start for r in ranges)
-            if self.size and error.reason is Reason.TRANSACTION_TIMED_OUT:
+            # What a batch without records outputs has ended in the state, and fewer offsets do not divide it.
+            if self.size and offsets and error.reason is Reason.TRANSACTION_TIMED_OUT:
                 self.size = self.size.after_time_out(offsets)
                 log.warning("the next batches have at most %d offsets (source.maxOffsetsPerTrigger)", self.size.limit)
             self._abandon(batch_tasks, ranges, error)

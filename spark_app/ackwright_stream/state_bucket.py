@@ -8,7 +8,7 @@ added here, because a jobspec has no secret.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from ackwright_stream.errors import JobError
@@ -59,12 +59,23 @@ class StateBucket:
             except FileNotFoundError:
                 return None
 
-    def remove(self, file: str) -> None:
-        """Removes a file; does nothing if there is none."""
+    def paths(self, directory: str) -> list[str]:
+        """The files in a directory and those below it, each with the directory's name."""
         import obstore
 
-        with _unreachable(f"removing {self._uri}/{file}"):
-            obstore.delete(self._store, file)
+        with _unreachable(f"listing {self._uri}/{directory}"):
+            return [entry["path"] for part in obstore.list(self._store, directory) for entry in part]
+
+    def remove(self, file: str) -> None:
+        """Removes a file; does nothing if there is none."""
+        self.remove_all([file])
+
+    def remove_all(self, files: Sequence[str]) -> None:
+        """Removes files; does nothing for those that are not there."""
+        import obstore
+
+        with _unreachable(f"removing {', '.join(f'{self._uri}/{file}' for file in files[:1])}"):
+            obstore.delete(self._store, files)
 
 
 def check(state: StateSettings | None) -> None:

@@ -233,6 +233,8 @@ _PLAIN_PRODUCER: Settings = (
     ),
     *_QUEUE,
 )
+# Of the producer of a stateful pipeline's driver, whose pod has the workers of all tasks in the same memory.
+STATE_QUEUE_KBYTES = 64 * 1024
 # Of the producer of a stateful pipeline's driver, for output that is written before its batch is decided
 # (at-least-once).
 STATE_PRODUCER: Settings = (

@@ -98,7 +98,7 @@ PROMISES: Mapping[Guarantee, Promise] = {
     ),
 }
 
-_ONE_TRANSACTION = "one transaction of the driver per micro-batch, whose output it has in memory"
+_ONE_TRANSACTION = "one transaction of the driver per micro-batch"
 _OLDER_ROW = "; a driver that was replaced may write an older row behind a newer one"
 STATEFUL_PROMISES: Mapping[Guarantee, StatefulPromise] = {
     Guarantee.AT_MOST_ONCE: StatefulPromise(

@@ -24,7 +24,7 @@ from ackwright.sinks.registry import SinkSpec
 from ackwright.wording import listed
 from ackwright_stream.jobspec import S3A_SCHEME, STATE, Guarantee, StateSettings, s3_region
 
-BATCH_BYTES = 64 * 1024 * 1024  # of the output of a batch, which the driver has in memory
+BATCH_BYTES = 64 * 1024 * 1024  # of the output of a batch in the driver's memory; more is in files beside the state
 # A file appears when its last request has succeeded. Other managers rename a file, which is a copy in S3.
 _FILE_MANAGER = "org.apache.spark.internal.io.cloud.AbortableStreamBasedCheckpointFileManager"
 _OF_LOGIN = "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider"
@@ -122,7 +122,7 @@ def with_state(terms: GuaranteeTerms) -> GuaranteeTerms:
     why = "a failed task runs again; a batch is decided when each of its tasks has stored its state once"
     return replace(
         terms,
-        offsets_per_transaction=OFFSETS_PER_TRANSACTION,  # of a batch, whose output the driver has in memory
+        offsets_per_transaction=OFFSETS_PER_TRANSACTION,  # of a batch, which is one transaction
         source=STATE_SOURCE,
         spark=replaced(terms.spark, "spark.task.maxFailures", "4", why),
     )
@@ -170,7 +170,9 @@ def printed(state: StateSettings | None, secret: str | None) -> Settings:
             else (Setting("state.directory", "a volume", "spec.checkpoint.volume"),)
         ),
         Setting(
-            "output of a batch", str(state.batch_bytes), "bytes that the driver has in memory; more fail the batch"
+            "output of a batch",
+            str(state.batch_bytes),
+            "bytes in the driver's memory; what exceeds an equal part of them for each partition is in files",
         ),
     )
 

@@ -15,7 +15,7 @@ from ackwright.api.secret_fields import Auth, Kafka, Tls
 from ackwright.api.topic_names import not_reserved
 from ackwright.formats import WITH_REGISTRY, needs_registry, schema_is_json, subject_of, writes_columns
 from ackwright.planning.acls import Kind, Need, Operation, Resource
-from ackwright.planning.guarantees import STATE_PRODUCER, TERMS, Acks, Setting, Settings, replaced
+from ackwright.planning.guarantees import STATE_PRODUCER, STATE_QUEUE_KBYTES, TERMS, Acks, Setting, Settings, replaced
 from ackwright.sinks import kafka_dead_letters, kafka_positions, kafka_state
 from ackwright.sinks.base import (
     DeadLetters,
@@ -134,12 +134,16 @@ class KafkaSink(Sink):
         )
 
     def settings_with_state(self, guarantee: Guarantee, largest_message: int) -> SinkSettings:
-        if guarantee is not Guarantee.AT_LEAST_ONCE:
-            return self.settings(guarantee, largest_message)
-        settings = (*STATE_PRODUCER, _largest("message.max.bytes", largest_message))
-        if acks := self._chosen_acks(guarantee):
-            settings = _without_idempotence(settings, acks, "max.in.flight")
-        return SinkSettings(producer=settings)
+        if guarantee is Guarantee.AT_LEAST_ONCE:
+            settings = (*STATE_PRODUCER, _largest("message.max.bytes", largest_message))
+            if acks := self._chosen_acks(guarantee):
+                settings = _without_idempotence(settings, acks, "max.in.flight")
+        else:
+            settings = self.settings(guarantee, largest_message).producer
+        # A record that is larger than the queue would never be in it.
+        kbytes = str(max(STATE_QUEUE_KBYTES, 2 * largest_message // 1024))
+        why = "limits the memory of the driver's producer; the output of a batch waits in files"
+        return SinkSettings(producer=replaced(settings, "queue.buffering.max.kbytes", kbytes, why))
 
     def link(self, guarantee: Guarantee, settings: SinkSettings) -> Link:
         caveat, weakness = _caveat(guarantee, self.acks or TERMS[guarantee].acks)

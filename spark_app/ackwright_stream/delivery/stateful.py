@@ -1,7 +1,7 @@
 """A stateful pipeline: one transaction of the driver has a batch's positions and its decision, which chooses the state.
 
     1  evaluate        the stream's own plan runs once; each task stores its state under new names and answers with its
-                       rows, encoded
+                       rows, encoded, or stores them in files beside the state and answers with their names
     2  state           the ids of what was stored: one for each partition, from the state of the last decision
     3  commit          positions of all lanes and decision; under exactly-once the rows as well
     4  return          Spark writes its log of commits, which is a cache from now on
@@ -16,17 +16,19 @@ See docs/protocol.md#stateful-pipelines.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import assert_never
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark import TaskContext
 from pyspark.sql import DataFrame
 
-from ackwright_stream import decisions
+from ackwright_stream import decisions, encoded_output
 from ackwright_stream.decisions import Decision
 from ackwright_stream.delivery.batch import Batch, BatchResult, Output, passing_fault_points
+from ackwright_stream.encoded_output import Piece, files_of
 from ackwright_stream.errors import JobError
 from ackwright_stream.fault_points import fault_point
 from ackwright_stream.jobspec import Guarantee, JobSpec, Reason, StateSettings
@@ -40,7 +42,17 @@ from ackwright_stream.task_input import require_complete_input
 from ackwright_stream.worker_state import STATE
 
 log = logging.getLogger(__name__)
-_ANSWER = pa.schema([("task", pa.int32()), ("records", pa.int64()), ("bytes", pa.int64()), ("rows", pa.binary())])
+_ANSWER = pa.schema(
+    [
+        ("task", pa.int32()),
+        ("piece", pa.int32()),  # its number in the task
+        ("records", pa.int64()),
+        ("hash", pa.binary()),
+        ("rows", pa.binary()),  # as Piece.content; null: in the file
+        ("file", pa.string()),
+    ]
+)
+_NOTHING = Piece(0, b"", None)  # the answer of a task without rows
 
 
 class Stateful:
@@ -51,6 +63,7 @@ class Stateful:
 
     def __init__(self, job: JobSpec, settings: StateSettings) -> None:
         self._job, self._settings = job, settings
+        self._is_first = True  # whether the next batch is the first one
         self._unwritten: tuple[Range, ...] = ()  # of a batch that is decided, while its output is not written
 
     def uses_workers(self, sink: Sink) -> bool:
@@ -69,21 +82,32 @@ class Stateful:
         return False
 
     def attach(self, output: DataFrame, lanes: Lanes) -> Output:
-        encode = partial(_in_worker, self._settings.batch_bytes)
-        return Output(lanes.sink.worker_columns(output).mapInArrow(encode, spark_schema(_ANSWER)))
+        answer = partial(_in_worker, self._settings, lanes.driver)
+        return Output(lanes.sink.worker_columns(output).mapInArrow(answer, spark_schema(_ANSWER)))
 
     def deliver(self, batch: Batch, lanes: Lanes) -> BatchResult:
+        if self._is_first:
+            encoded_output.clear(self._settings, lanes.driver)  # of drivers that ended amid a batch
+        self._is_first, may_be_in_files = False, True
+        try:
+            pieces = self._evaluate(batch)
+            may_be_in_files = any(piece.file for piece in pieces)
+            return self._decide(batch, lanes, pieces)
+        finally:
+            if may_be_in_files:
+                encoded_output.clear(self._settings, lanes.driver)
+
+    def _decide(self, batch: Batch, lanes: Lanes, pieces: Sequence[Piece]) -> BatchResult:
+        """Decides the batch with the output of its evaluation."""
         chain, number, query = batch.chain, batch.number, batch.query
         if chain is None or query is None:
             raise JobError(Reason.UNEXPECTED, "a stateful batch has no decision before it; report this")
-        answers = self._evaluate(batch)
         fault_point("evaluated")
         result = evaluated(query, batch.execution)
         state = decisions.state_of(result.entries, result.operators, number, self._settings.partitions, chain.last)
         starts = dict(chain.positions)
         targets = starts | {r.lane: r.until for r in batch.ranges}
         text = decisions.require_same_offsets(number, chain.directory.offsets(number), targets)
-        encoded = [row for row in answers.column("rows").to_pylist() if row]
         decision = Decision(
             batch=number,
             driver=lanes.driver,
@@ -93,13 +117,13 @@ class Stateful:
             positions=targets,
             watermark_ms=result.watermark_ms,
             state=state,
-            records=sum(answers.column("records").to_pylist()),
-            digest=decisions.digest(encoded),
+            records=sum(piece.records for piece in pieces),
+            digest=encoded_output.digest(pieces),
             offsets_before=chain.last.offsets if chain.last else None,
             offsets=text,
             accepted_loss=chain.accepted_loss,
         )
-        rows = passing_fault_points(_decoded(encoded), starts)
+        rows = passing_fault_points(encoded_output.decode(pieces, partial(files_of, self._settings)), starts)
         records = self._commit(lanes, decision, rows, batch.ranges, chain.directory)
         chain.last = decision
         return BatchResult(targets, records, late=result.late_rows)
@@ -146,22 +170,20 @@ class Stateful:
         self._unwritten = ()
         return lost
 
-    def _evaluate(self, batch: Batch) -> pa.Table:
-        """The answers of all tasks, by their numbers; the one action on the batch's rows."""
-        answers: pa.Table = batch.rows.toArrow().sort_by("task")
-        size, limit = sum(answers.column("bytes").to_pylist()), self._settings.batch_bytes
-        if size > limit:
-            raise JobError(
-                Reason.BATCH_FAILED,
-                f"batch {batch.number} has {size} bytes of output, more than the {limit} that the driver may have in "
-                "memory; lower source.maxOffsetsPerTrigger, or let the transform return less",
-            )
-        if answers.num_rows != self._settings.partitions:
+    def _evaluate(self, batch: Batch) -> list[Piece]:
+        """The output of all tasks, in the order of their numbers; the one action on the batch's rows."""
+        answers = batch.rows.toArrow().sort_by([("task", "ascending"), ("piece", "ascending")])
+        tasks = len(pc.unique(answers.column("task")))
+        if tasks != self._settings.partitions:
             raise JobError(
                 Reason.UNEXPECTED,
-                f"{answers.num_rows} tasks of a batch answered in place of {self._settings.partitions}; report this",
+                f"{tasks} tasks of a batch answered in place of {self._settings.partitions}; report this",
             )
-        return answers
+        return [
+            Piece(answer["records"], answer["hash"], answer["rows"], answer["file"])
+            for answer in answers.to_pylist()
+            if answer["hash"]
+        ]
 
 
 def _writer(sink: Sink) -> OutputWriter | None:
@@ -175,35 +197,20 @@ def _write(writer: OutputWriter, rows: Rows, *, acknowledged: bool) -> int:
     return records
 
 
-def _decoded(encoded: list[bytes]) -> Iterator[pa.RecordBatch]:
-    for part in encoded:
-        with pa.ipc.open_stream(part) as reader:
-            yield from reader
-
-
-def _in_worker(limit: int, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """One task: its rows as the bytes of an Arrow stream; only their size if it has more than `limit` bytes."""
+def _in_worker(settings: StateSettings, driver: int, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """One task: its rows, or the names of files that have them if they are more than its part of the memory."""
     context = TaskContext.get()
-    number = context.partitionId() if context else 0
-    records, size, encoded = _encoded(require_complete_input(rows, STATE.input), limit)
+    task = context.partitionId() if context else 0
+    memory = settings.batch_bytes // settings.partitions  # no task knows how much the others have
+    rows = require_complete_input(rows, STATE.input)
+    number = -1
+    for number, piece in enumerate(encoded_output.encode(rows, memory, driver, partial(files_of, settings))):
+        yield _answer(task, number, piece)
+    if number < 0:
+        yield _answer(task, 0, _NOTHING)
     fault_point("stored")
-    answer = {"task": number, "records": records, "bytes": size, "rows": encoded}
-    yield pa.RecordBatch.from_pylist([answer], schema=_ANSWER)
 
 
-def _encoded(rows: Rows, limit: int) -> tuple[int, int, bytes | None]:
-    """The number of the rows, their bytes, and the rows; None if there are no rows, or too many bytes."""
-    sink = pa.BufferOutputStream()
-    writer: pa.ipc.RecordBatchStreamWriter | None = None
-    records = size = 0
-    for batch in rows:
-        records, size = records + batch.num_rows, size + batch.nbytes
-        if size > limit or not batch.num_rows:
-            continue  # Spark reads a task's input to its end
-        if writer is None:
-            writer = pa.ipc.new_stream(sink, batch.schema)
-        writer.write_batch(batch)
-    if writer is None:
-        return records, size, None
-    writer.close()
-    return records, size, None if size > limit else sink.getvalue().to_pybytes()
+def _answer(task: int, number: int, piece: Piece) -> pa.RecordBatch:
+    values = (task, number, piece.records, piece.hash, piece.content, piece.file)
+    return pa.RecordBatch.from_pylist([dict(zip(_ANSWER.names, values, strict=True))], schema=_ANSWER)

@@ -73,6 +73,18 @@ def test_counts_go_on_over_kills_before_and_after_the_commit(pipeline: BucketPip
     assert pipeline.counted() == Counted()
 
 
+def test_output_that_does_not_fit_into_the_memory_is_in_the_bucket_until_it_is_delivered(
+    pipeline: BucketPipeline,
+) -> None:
+    assert pipeline.spec.state is not None
+    pipeline.spec = replace(pipeline.spec, state=replace(pipeline.spec.state, batch_bytes=0))
+    pipeline.killed_at("mid-produce")
+    assert [name for name in pipeline.names() if name.startswith("output/")]
+    pipeline.drained()
+    assert pipeline.counted() == Counted()
+    assert not [name for name in pipeline.names() if name.startswith("output/")]
+
+
 @pytest.mark.parametrize("point", ["evaluated", "before-commit"])
 def test_a_driver_that_was_suspended_does_not_commit_beside_its_successor(pipeline: BucketPipeline, point: str) -> None:
     with pipeline.overtaken(point) as driver:

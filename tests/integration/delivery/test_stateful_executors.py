@@ -169,6 +169,24 @@ def test_a_batch_whose_task_has_stored_two_states_is_not_decided(
         assert pipeline.counted() == Counted()
 
 
+def test_output_in_files_outlives_the_executors_that_have_stored_it(pipeline: StatefulPipeline, tmp_path: Path) -> None:
+    assert pipeline.spec.state is not None
+    pipeline.spec = replace(pipeline.spec, state=replace(pipeline.spec.state, batch_bytes=0))
+    with pipeline.life() as job:
+        pipeline.caught_up(job)
+        hit = job.arm("evaluated")
+        pipeline.feed()
+        job.arrived(hit)
+        assert [file for file in (pipeline.state / "output").rglob("*") if file.is_file()]
+        for process in executors(tmp_path):
+            os.kill(process, signal.SIGKILL)
+        job.release("evaluated")
+        pipeline.caught_up(job)
+        assert job.progress()["restarts"] == 0
+        pipeline.drain(job)
+    assert pipeline.counted() == Counted()
+
+
 def test_executors_that_share_a_bucket_and_no_directory(kafka: EmbeddedKafka, tmp_path: Path) -> None:
     name = f"executors-{uuid.uuid4().hex[:8]}"
     with S3Server(tmp_path / "s3") as server, bucket_pipeline(kafka, server, tmp_path, name, partitions=1) as pipeline:

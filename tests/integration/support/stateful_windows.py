@@ -58,7 +58,13 @@ _TIMED = """
 
 
 def timed_windows(
-    servers: str, name: str, directory: Path, of_sink: Mapping[str, Any] | None = None, secrets: Path | None = None
+    servers: str,
+    name: str,
+    directory: Path,
+    of_sink: Mapping[str, Any] | None = None,
+    secrets: Path | None = None,
+    *,
+    guarantee: str = "exactly-once",
 ) -> JobSpec:
     """A pipeline that counts the records of each 10 seconds, with its topics, as it is declared.
 
@@ -80,7 +86,7 @@ def timed_windows(
         "sink": of_sink or {"kafka": {"topic": sink}},
         "checkpoint": {"volume": {"size": "1Gi"}},
     }
-    stateful = document(servers, name, "exactly-once", source, sink)
+    stateful = document(servers, name, guarantee, source, sink)
     stateful["spec"] |= spec
     job = job_of(stateful, directory, secrets=str(secrets or directory))
     assert job.state is not None

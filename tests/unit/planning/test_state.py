@@ -348,7 +348,7 @@ def test_the_state_counts_each_record_under_every_guarantee(guarantee: str, sink
     assert values(weaker.consumer)["failOnDataLoss"] == "true"
     assert values(weaker.spark)["spark.task.maxFailures"] == "4"
     assert weaker.promise.expiry is None
-    assert weaker.source == strict.source  # its limits too: the driver has the output of a batch in memory
+    assert weaker.source == strict.source  # its limits too: a batch is one transaction
 
 
 @pytest.mark.parametrize("guarantee", ["at-least-once", "at-most-once"])
@@ -371,6 +371,16 @@ def test_a_table_keeps_more_than_is_declared_and_says_so(guarantee: str, sink: s
 def test_transactions_of_the_driver_have_settings_for_rows_if_they_carry_rows(guarantee: Guarantee) -> None:
     job = jobspec(plan(pipeline(guarantee=guarantee)), master="local[2]", secrets=None, checkpoint="/volume")
     assert sink.for_driver(job, None).transactions_carry_rows is (guarantee is Guarantee.EXACTLY_ONCE)
+
+
+@pytest.mark.parametrize("guarantee", list(Guarantee))
+@pytest.mark.parametrize(("largest", "kbytes"), [(1_000_000, 65_536), (100_000_000, 195_312)])
+def test_the_producer_of_the_driver_has_little_memory_and_room_for_a_record(
+    guarantee: Guarantee, largest: int, kbytes: int
+) -> None:
+    topic = {"name": "out", "partitions": 1, "replicationFactor": 3, "config": {"max.message.bytes": str(largest)}}
+    compiled = plan(pipeline(guarantee=guarantee, topics=[topic]))
+    assert values(compiled.producer)["queue.buffering.max.kbytes"] == str(kbytes)
 
 
 def test_fewer_acknowledgements_are_without_idempotence() -> None:

@@ -11,6 +11,7 @@ import pytest
 from ackwright_stream import ownership
 from ackwright_stream import query as module
 from ackwright_stream.delivery.batch import Output
+from ackwright_stream.delivery.batch_size import BatchSize
 from ackwright_stream.delivery.claims import FailedBatch
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Reason
@@ -90,3 +91,24 @@ def test_the_driver_learns_of_the_batch_whose_claims_it_counts_later(
         assert error is unreachable
         monkeypatch.setattr(ownership, "complete", lambda error, _: error)
         assert subject._failed(unreachable).batch == expected
+
+
+@pytest.mark.parametrize(("ranges", "limit"), [(RANGES[:1], 1), ([], 1_000)], ids=["of records", "without records"])
+def test_a_batch_without_records_that_timed_out_is_not_followed_by_smaller_ones(
+    monkeypatch: pytest.MonkeyPatch, ranges: list[Range], limit: int
+) -> None:
+    """Its output is of state that has ended, whatever the next batches read."""
+    spark: Any = SimpleNamespace(streams=SimpleNamespace(active=[None]))
+    lanes: Any = SimpleNamespace(sink=None)
+    owned = Ownership({r.lane: r.start for r in ranges}, 0, lanes)
+    size = BatchSize.from_limits(1_000, 1)
+    subject = Query(spark, minimal_job(), owned, Progress(minimal_job()), threading.Event(), size=size)
+    monkeypatch.setattr(subject, "_delivery", Failing(JobError(Reason.TRANSACTION_TIMED_OUT, "61 s")))
+    monkeypatch.setattr(subject, "_chain", SimpleNamespace())
+    monkeypatch.setattr(module, "running_execution", lambda *_: None)
+    monkeypatch.setattr(module, "of_stateful", lambda _: [Task(0, tuple(ranges), (0,))] if ranges else [])
+    rows: Any = SimpleNamespace()
+    with pytest.raises(JobError):
+        subject._deliver(rows, 3, Output(rows))
+    assert subject.size is not None
+    assert subject.size.limit == limit

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -17,12 +18,15 @@ from ackwright_stream import delivery
 from ackwright_stream.delivery import stateful
 from ackwright_stream.delivery.batch import Batch
 from ackwright_stream.delivery.stateful import Stateful
+from ackwright_stream.encoded_output import decode, files_of
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Guarantee, JobSpec, KafkaSink, Reason, StateSettings, from_json, to_json
 from ackwright_stream.jobspec_values import STATE
 from ackwright_stream.lanes import Lanes
 from ackwright_stream.positions import Lane, Position, Range
 from ackwright_stream.sinks.base import Membership, Rows, Sink
+from ackwright_stream.spark_internals.worker import TaskInput
+from ackwright_stream.worker_state import STATE as STATE_OF_WORKER
 from minimal_job import minimal_job
 from unit.stream.decided import DECISION
 
@@ -64,41 +68,78 @@ def test_settings_that_break_the_protocol_are_refused(changes: Mapping[str, Any]
         stateful_job(**changes)
 
 
-def test_rows_reach_the_driver_as_they_are() -> None:
-    records, size, encoded = stateful._encoded(iter(ROWS), 10_000)
-    assert encoded is not None
-    assert (records, size > 0) == (3, True)
-    assert list(stateful._decoded([encoded, encoded])) == ROWS * 2
-    assert stateful._encoded(iter(()), 10) == (0, 0, None)
+def answered(rows: Rows, settings: StateSettings = SETTINGS) -> pa.Table:
+    """What a task answers."""
+    STATE_OF_WORKER.input = cast(Any, SimpleNamespace(connection=object(), continues=True))
+    try:
+        return pa.Table.from_batches(stateful._in_worker(settings, 1, iter(rows)))
+    finally:
+        STATE_OF_WORKER.input = TaskInput()
 
 
-def test_rows_beyond_the_limit_are_counted_and_not_kept() -> None:
-    rows = iter(ROWS)
-    records, size, encoded = stateful._encoded(rows, 5)
-    assert (records, encoded) == (3, None)
-    assert size > 5
-    assert next(rows, None) is None  # Spark reads the input of a task to its end
-
-
-def batch_of(answers: Sequence[tuple[int, int]]) -> Batch:
-    """A batch whose tasks answer with these numbers and sizes."""
-    rows = [{"task": task, "records": 1, "bytes": size, "rows": None} for task, size in answers]
-    table = pa.Table.from_pylist(rows, schema=stateful._ANSWER)
-    frame: Any = SimpleNamespace(toArrow=lambda: table)
+def batch_of(*answers: pa.Table) -> Batch:
+    """A batch whose tasks answer so."""
+    of_tasks = [
+        answer.set_column(0, "task", pa.array([task] * len(answer), pa.int32())) for task, answer in enumerate(answers)
+    ]
+    frame: Any = SimpleNamespace(toArrow=lambda: pa.concat_tables(reversed(of_tasks)))
     return Batch(frame, cast(Any, None), (), number=4)
 
 
-def test_more_output_than_the_driver_may_have_is_refused() -> None:
-    subject = Stateful(stateful_job(), SETTINGS)
-    assert subject._evaluate(batch_of([(1, 4_000), (0, 6_000)])).column("task").to_pylist() == [0, 1]
-    with pytest.raises(JobError, match="batch 4 has 10001 bytes of output, more than the 10000") as e:
-        subject._evaluate(batch_of([(0, 10_001), (1, 0)]))
-    assert e.value.reason is Reason.BATCH_FAILED
+@pytest.mark.parametrize("batch_bytes", [10_000, 0], ids=["memory", "files"])
+def test_the_output_of_all_tasks_is_in_their_order(tmp_path: Path, batch_bytes: int) -> None:
+    settings = replace(SETTINGS, checkpoint=str(tmp_path), batch_bytes=batch_bytes)
+    answers = [answered(rows, settings) for rows in (ROWS, [ROWS[1]])]
+    pieces = Stateful(stateful_job(), settings)._evaluate(batch_of(*answers))
+    assert list(decode(pieces, lambda: files_of(settings))) == [*ROWS, ROWS[1]]
+    assert [bool(piece.file) for piece in pieces] == [batch_bytes == 0] * 2
+
+
+def test_each_task_has_its_part_of_the_memory(tmp_path: Path) -> None:
+    size = sum(len(piece["rows"]) for piece in answered(ROWS).to_pylist())
+    for batch_bytes, in_file in ((2 * size, False), (2 * size - 1, True)):
+        settings = replace(SETTINGS, checkpoint=str(tmp_path), batch_bytes=batch_bytes)
+        [answer] = answered(ROWS, settings).to_pylist()
+        assert (answer["rows"] is None) is (answer["file"] is not None) is in_file
+
+
+def test_a_task_without_rows_answers() -> None:
+    assert Stateful(stateful_job(), SETTINGS)._evaluate(batch_of(answered(()), answered(()))) == []
 
 
 def test_a_task_without_an_answer_is_an_error() -> None:
     with pytest.raises(JobError, match="1 tasks of a batch answered in place of 2"):
-        Stateful(stateful_job(), SETTINGS)._evaluate(batch_of([(0, 1)]))
+        Stateful(stateful_job(), SETTINGS)._evaluate(batch_of(answered(ROWS)))
+
+
+def test_files_are_removed_before_the_first_batch_and_behind_each_that_has_some(tmp_path: Path) -> None:
+    settings = replace(SETTINGS, checkpoint=str(tmp_path))
+    left, own, later = (tmp_path / "output" / driver / "file" for driver in ("1", "2", "3"))
+
+    def write() -> None:
+        for file in (left, own, later):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.touch()
+
+    def there() -> list[bool]:
+        return [file.exists() for file in (left, own, later)]
+
+    subject, none = Stateful(stateful_job(), settings), batch_of(answered(()), answered(()))
+    write()
+    with pytest.raises(JobError, match="no decision before it"):
+        subject.deliver(none, lanes_at(Store({})))
+    assert there() == [False, False, True]  # of this driver and those before
+    write()
+    with pytest.raises(JobError, match="no decision before it"):
+        subject.deliver(none, lanes_at(Store({})))
+    assert there() == [True, True, True]  # nothing was stored
+    with pytest.raises(JobError, match="no decision before it"):
+        subject.deliver(batch_of(answered(ROWS, replace(settings, batch_bytes=0)), answered(())), lanes_at(Store({})))
+    assert there() == [False, False, True]
+    write()
+    with pytest.raises(JobError, match="answered in place of"):
+        subject.deliver(batch_of(answered(())), lanes_at(Store({})))
+    assert there() == [False, False, True]  # a task of it may have stored some
 
 
 class Store:

@@ -78,18 +78,22 @@ class RowFile:
         self._storage, self._draft = storage, storage.draft()
         self._parquet: pq.ParquetWriter | None = None
         self._pending: list[pa.RecordBatch] = []
+        self._buffered = 0  # bytes of these rows
         self.rows = 0
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Takes rows. Raises JobError(ROW_REFUSED) for text that is not UTF-8."""
         require_utf8(batch)
         self._pending.append(batch)
+        self._buffered += batch.nbytes
         self.rows += batch.num_rows
+        if self._buffered > _BUFFERED:
+            self.flush()
 
     def flush(self) -> None:
         """Writes the rows in memory as one row group."""
         if self._pending:
-            table, self._pending = pa.Table.from_batches(self._pending), []
+            table, self._pending, self._buffered = pa.Table.from_batches(self._pending), [], 0
             with translating("writing a file"), encoding():
                 table = table.cast(_nullable(table.schema))
                 self._writer(table.schema).write_table(table)

@@ -27,6 +27,11 @@ from ackwright_stream.sinks.kafka.markers import of_membership
 if TYPE_CHECKING:
     from ackwright_stream.sinks.kafka.sink import TopicSink
 
+_SLOW = (
+    "the driver continues with smaller batches; they do not help if the rows are of state that one step of the "
+    "watermark has ended: then declare guarantee: at-least-once, whose output is in no transaction, as long as needed"
+)
+
 
 class DecisionTopic:
     """The decisions of one pipeline, in its driver."""
@@ -84,7 +89,7 @@ class DecidingTransaction:
             return sink.transactions.commit(self._producer, targets, self._membership, write, offsets_first=True)
         except JobError as e:
             limit = sink.job.transaction_timeout_ms / 1000
-            raise timed_out(e, time.monotonic() - started, limit) or e from e.__cause__
+            raise timed_out(e, time.monotonic() - started, limit, _SLOW) or e from e.__cause__
 
     def release(self) -> None:
         self._sink.transactions.release(self._producer)
