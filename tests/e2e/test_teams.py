@@ -17,11 +17,10 @@ from typing import Any
 
 import pytest
 
-from ackwright.render.names import MANAGED_BY, PIPELINE_LABEL, ROLE_LABEL
 from ackwright.render.workload import PROGRESS_PORT
 from e2e.api_server import ApiServer
 from e2e.pods import free_address
-from e2e.teams import CRD, NOBODY, OPERATOR, SYSTEM, Teams, connected, dead_brokers, running
+from e2e.teams import CRD, NOBODY, OPERATOR, SYSTEM, Teams, connected, create_driver, dead_brokers, running
 from lab import binaries
 from lab.cluster import print_progress
 from waiting import wait_until
@@ -150,24 +149,6 @@ def test_drivers_that_never_end_their_answer_do_not_delay_the_edits_of_another_t
         print(f"edits beside 60 drivers that drip: {', '.join(f'{s:.1f}' for s in seconds)} s")
         assert teams.answers("/healthz") == 200
         assert max(seconds) < 30
-
-
-def create_driver(teams: Teams, namespace: str, pipeline: str, address: str) -> None:
-    """Creates the pod of a driver that runs at this IP address."""
-    labels = {
-        "app.kubernetes.io/managed-by": MANAGED_BY,
-        PIPELINE_LABEL: pipeline,
-        ROLE_LABEL: "driver",
-    }
-    path = f"/api/v1/namespaces/{namespace}/pods"
-    container = {"name": "driver", "image": "none"}
-    pod = {
-        "metadata": {"name": f"{pipeline}-0", "labels": labels},
-        "spec": {"nodeName": "node-1", "containers": [container]},
-    }
-    teams.request("POST", path, pod)
-    status = {"phase": "Running", "podIP": address, "podIPs": [{"ip": address}]}
-    teams.request("PATCH", f"{path}/{pipeline}-0/status", {"status": status})
 
 
 @contextmanager

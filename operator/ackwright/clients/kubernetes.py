@@ -40,6 +40,7 @@ _PLURALS = {
     "Event": "events",
     "Job": "jobs",
     "Lease": "leases",
+    "Namespace": "namespaces",
     "PersistentVolumeClaim": "persistentvolumeclaims",
     "Pod": "pods",
     "PodDisruptionBudget": "poddisruptionbudgets",
