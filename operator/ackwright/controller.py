@@ -150,7 +150,7 @@ class Controller:
 
     async def stop(self) -> None:
         """Stops the workers. Reconciles under way are completed: they take as long as their calls may take."""
-        self._watches.stop()
+        await self._watches.stop()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

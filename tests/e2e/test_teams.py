@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -149,6 +150,31 @@ def test_drivers_that_never_end_their_answer_do_not_delay_the_edits_of_another_t
         print(f"edits beside 60 drivers that drip: {', '.join(f'{s:.1f}' for s in seconds)} s")
         assert teams.answers("/healthz") == 200
         assert max(seconds) < 30
+
+
+def test_two_hundred_listed_namespaces_take_neither_threads_nor_much_memory(api: ApiServer) -> None:
+    """They are 2,000 watches. The control is the number of threads of an operator with one namespace."""
+    few, many = Teams(api, ["alone"]), Teams(api, [f"team-{n:03}" for n in range(200)])
+    with running(few):
+        few.declare("alone", "p")
+        wait_until(lambda: few.is_reconciled("alone", "p"), "the pipeline is reconciled")
+        before = process_status(few)
+    with running(many):
+        for namespace in many.teams[::100]:
+            many.declare(namespace, "p")
+        for namespace in many.teams[::100]:
+            wait_until(lambda n=namespace: many.is_reconciled(n, "p"), f"{namespace}/p is reconciled")  # type: ignore[misc]
+        after = process_status(many)
+    for name in ("Threads", "VmRSS"):
+        print(f"{name}: {before[name]} with one namespace, {after[name]} with 200")
+    assert after["Threads"] < before["Threads"] + 50
+    assert after["VmRSS"] < before["VmRSS"] + 300_000, "KiB; 2,000 connections with TLS"
+
+
+def process_status(teams: Teams) -> dict[str, int]:
+    """The numbers in /proc/PID/status of the operator; of memory in KiB."""
+    text = Path("/proc", str(teams.operator.pid), "status").read_text()
+    return {m[1]: int(m[2]) for m in re.finditer(r"^(\w+):\s+(\d+)", text, re.MULTILINE)}
 
 
 @contextmanager
