@@ -76,7 +76,7 @@ def test_an_upgrade_replaces_the_drivers_of_so_many_pipelines_at_a_time(
         for name in PIPELINES:
             declare(teams, kafka, namespace, name)
         wait_until(
-            lambda: len(images(pods, "Pod")) == len(PIPELINES) and is_settled(teams, pods, namespace), "all deliver"
+            lambda: is_settled(teams, pods, namespace) and len(images(pods, "Pod")) == len(PIPELINES), "all deliver"
         )
         assert pods.act() == set()
         teams.operator.stop()
