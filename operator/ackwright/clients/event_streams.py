@@ -6,6 +6,7 @@ Each is a connection, and a blocking client would need a thread for each.
 from __future__ import annotations
 
 import ssl
+from asyncio import sslproto
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
@@ -25,6 +26,9 @@ from ackwright.clients.kubernetes import (
     watch_query,
 )
 
+# Bytes of the buffer that asyncio gives to each TLS connection, by default 256 KiB: 2,000 watches would take half a GiB
+# for it. A TLS record has no more than this.
+_TLS_BUFFER = 16 * 1024
 _CONNECT_S = 3.05
 _SILENT_S = 20.0  # after the end of its time a watch is broken off
 _ERROR_MAX = 1 << 20  # bytes of an error's text that are read
@@ -78,6 +82,7 @@ class EventStreams:
     def _open(self) -> aiohttp.ClientSession:
         if self._session is None:
             settings = self._kubernetes.settings
+            sslproto.SSLProtocol.max_size = _TLS_BUFFER  # of the process; asyncio has no other setting for it
             connector = aiohttp.TCPConnector(limit=0)  # one connection for each watch
             self._session = aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
             self._tls = _connection_options(settings)
