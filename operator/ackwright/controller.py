@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,7 @@ class Controller:
         self.children: dict[Key, dict[tuple[str, str], dict[str, Any]]] = {}  # by pipeline, then by kind and name
         own_namespaces = [n for n in settings.namespaces if settings.shard.owns(n)]
         self.lost = LostNamespaces(own_namespaces)
+        self._unlisted: set[str] = set()  # namespaces whose pipelines cannot be listed, of all shards
         self.sentinel = Sentinel(settings.shard.lease)
         self.worklist = Worklist(workers=settings.workers)
         if not self.leads:
@@ -112,7 +114,13 @@ class Controller:
         connections = Connections(
             kubernetes, Path(self._directory.name), workers=settings.workers, policy=policy(settings), writing=writing
         )
-        self._reconciler = Reconciler(kubernetes, connections, settings, index=self._index)
+        self._reconciler = Reconciler(
+            kubernetes,
+            connections,
+            settings,
+            index=self._index,
+            pipelines_listed=self._pipelines_listed,
+        )
 
     async def start(self) -> None:
         """Starts the workers, once everything has been listed that a reconcile depends on.
@@ -142,7 +150,7 @@ class Controller:
 
     async def stop(self) -> None:
         """Stops the workers. Reconciles under way are completed: they take as long as their calls may take."""
-        self._watches.stop()
+        await self._watches.stop()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -174,19 +182,32 @@ class Controller:
     def update_lost(self, namespace: str, kind: str, why: str | None) -> None:
         """Takes that the objects of a kind in a namespace cannot be listed, and why; None: they can.
 
-        Nothing is done in a lost namespace, because an object that cannot be listed must not count as missing.
+        In a lost namespace deletions are completed and nothing else is done, because an object that cannot be listed
+        must not count as missing.
         """
+        if kind == KIND:
+            (self._unlisted.discard if why is None else self._unlisted.add)(namespace)
         if not self._settings.shard.owns(namespace):
             return
         change = self.lost.update(namespace, kind, why)
-        if change is None:
-            return
-        log.warning("%s", change.message)
-        self._own_threads.submit(self._write_event, change)
-        if not change.lost:
-            for key in self.pipelines:
-                if key[0] == namespace:
+        if change is not None:
+            log.warning("%s", change.message)
+            self._own_threads.submit(self._write_event, change)
+        if change is not None or (kind == KIND and namespace in self.lost):
+            for key, resource in self.pipelines.items():
+                if key[0] == namespace and self._is_reconciled(resource):
                     self.worklist.add(key)
+
+    def _is_reconciled(self, resource: Object) -> bool:
+        """Whether anything is done about a pipeline: in a lost namespace only about a deleted one that is listed."""
+        meta = resource["metadata"]
+        if meta["namespace"] not in self.lost:
+            return True
+        return "deletionTimestamp" in meta and self.lost.lists(meta["namespace"], KIND)
+
+    def _pipelines_listed(self) -> bool:
+        """Whether the pipelines of all watched namespaces are known, also of those of other shards."""
+        return not self._unlisted
 
     def _write_event(self, change: Change) -> None:
         with contextlib.suppress(ApiError, Fenced):  # the log has it, too; only the leader writes it
@@ -273,17 +294,19 @@ class Controller:
 
     async def _reconcile(self, key: Key) -> float | None:
         resource = self.pipelines.get(key)
-        if resource is None or key[0] in self.lost:
+        if resource is None or not self._is_reconciled(resource):
             return None
-        objects = list(self.children.get(key, {}).values())
-        reports = self._probes.take(key, progress_addresses(drivers(objects)))
-        if reports is None:
-            raise Postponed
+        if key[0] in self.lost:
+            work = partial(self._reconciler.finish_in_lost_namespace, resource)
+        else:
+            objects = list(self.children.get(key, {}).values())
+            reports = self._probes.take(key, progress_addresses(drivers(objects)))
+            if reports is None:
+                raise Postponed
+            work = partial(self._reconciler.reconcile, resource, objects, reports)
         try:
             with self._metrics.duration.time():
-                delay = await asyncio.get_running_loop().run_in_executor(
-                    self._threads, self._reconciler.reconcile, resource, objects, reports
-                )
+                delay = await asyncio.get_running_loop().run_in_executor(self._threads, work)
             self._busy_in_a_row.pop(key, None)
             self._conflicts_in_a_row.pop(key, None)
             return delay

@@ -3,13 +3,19 @@
 The driver ends first. Then its topics with deletionPolicy Delete are deleted, the throttles of its moves are removed,
 and at last the finalizer. A pipeline that keeps its topics (the default) and moves no replicas has no finalizer:
 Kubernetes removes what it owns.
+
+A namespace that is deleted takes the operator's Role with it while its pipelines wait. Then the finalizer is removed by
+the permission on pipelines of all namespaces (the chart's rbac.deletions), and topics are deleted only if Kubernetes
+reports that no pod is left.
 """
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from enum import Enum
 from typing import Any
 
 from ackwright.api.spec import DeliveryPipeline
@@ -18,8 +24,9 @@ from ackwright.apply import objects as apply
 from ackwright.apply.topic_changes import unthrottle
 from ackwright.clients.attempts import ConnectionBusy
 from ackwright.clients.connections import Connections
-from ackwright.clients.kubernetes import Kubernetes
+from ackwright.clients.kubernetes import ApiError, Kubernetes
 from ackwright.errors import AckwrightError
+from ackwright.observe.namespaces import has_no_pods
 from ackwright.observe.workload import workload
 from ackwright.planning.clusters import ClusterRole, recorded_on, role_of
 from ackwright.planning.declared import (
@@ -37,10 +44,15 @@ from ackwright.reasons import ConditionReason
 from ackwright.render.names import FINALIZER
 from ackwright.wording import named
 
+log = logging.getLogger("ackwright")
+
 Object = Mapping[str, Any]
 
 _GONE_S = 5.0  # brokers list a topic for a moment after they have confirmed its deletion
 _SOON_S = 2.0
+_FORBIDDEN = 403
+_UNKNOWN_DRIVERS = "a driver may still write to them, because the pods of the namespace cannot be listed"
+_UNKNOWN_PIPELINES = "pipelines that cannot be listed may declare them"
 _BUSY = "the cluster answers slowly, and other pipelines wait for it"
 _BY_HAND = f"kafka-configs --alter --delete-config {','.join(sorted(RATES))}"
 _DELETE_BY_HAND = "kafka-topics --delete --topic TOPIC"
@@ -55,29 +67,42 @@ class _Remaining:
     replaced_topics: str | None = None  # stay: they have another id than the recorded one
 
 
+class _Drivers(Enum):
+    """Whether a deleted pipeline still has drivers."""
+
+    GONE = "gone"
+    LEFT = "left"
+    UNKNOWN = "unknown"  # the operator lacks the permission to see or to end them
+
+
 def finish(
     kubernetes: Kubernetes,
     connections: Connections,
     resource: Object,
-    objects: Iterable[Object],
+    objects: Iterable[Object] | None,
     *,
     shared: frozenset[str],
+    pipelines_listed: bool,
     age: float,
     limit: float,
     now: Callable[[], str],
+    own_namespace: str,
 ) -> float | None:
     """Takes one step towards the end of a pipeline.
 
     Returns the seconds until the next one; None: nothing is left to do.
 
-    shared: topics that another pipeline declares too. age: seconds since the deletion was requested; after `limit`
-    seconds the pipeline goes anyway, and Events name what it leaves behind.
+    objects: of the pipeline; None: its namespace is lost, so they cannot be listed. shared: topics that another
+    pipeline declares too. pipelines_listed: whether the pipelines of all watched namespaces are known, of which each
+    may share a topic. age: seconds since the deletion was requested; after `limit` seconds the pipeline goes anyway,
+    and Events name what it leaves behind: in the pipeline's namespace, or if that is lost in the operator's own one.
     """
     meta = resource["metadata"]
     if FINALIZER not in meta.get("finalizers", ()):
         return None
     late = age > limit
-    if _end_drivers(kubernetes, resource, objects) and not late:
+    drivers = _end_drivers(kubernetes, resource, objects)
+    if drivers is not _Drivers.GONE and not late:
         return _SOON_S
     status = parse_status(resource.get("status"))
     pipeline = _pipeline(resource, status)
@@ -86,12 +111,18 @@ def finish(
     remaining = _Remaining()
     if pipeline:
         own = [n for n in own_topics if n not in shared]
-        remaining = _clean_up(connections, pipeline, own, recorded, late=late)
+        hindrance = _reason_to_keep(drivers, pipelines_listed=pipelines_listed) if own else None
+        remaining = _clean_up(connections, pipeline, () if hindrance else own, recorded, late=late)
+        remaining = replace(remaining, topics=f"{', '.join(own)}: {hindrance}") if hindrance else remaining
     if (remaining.topics or remaining.throttles) and not late:
         return _SOON_S
 
     def write_event(reason: ConditionReason, message: str, *, warning: bool) -> None:
-        apply.write_event(kubernetes, resource, reason=reason.value, message=message, warning=warning, now=now())
+        if objects is None:
+            message = f"{meta['namespace']}/{meta['name']}: {message}"
+            log.warning("%s", message)
+        about = resource if objects is not None else apply.operator_of(own_namespace)
+        apply.write_event(kubernetes, about, reason=reason.value, message=message, warning=warning, now=now())
 
     if pipeline is None:
         for reason, message in _left_without_spec(unparsed_topics_to_delete(resource, status) - shared, recorded):
@@ -115,16 +146,44 @@ def finish(
     return None
 
 
-def _end_drivers(kubernetes: Kubernetes, resource: Object, objects: Iterable[Object]) -> bool:
+def _end_drivers(kubernetes: Kubernetes, resource: Object, objects: Iterable[Object] | None) -> _Drivers:
     """Deletes what creates drivers. Returns whether a driver's pod is left."""
     meta = resource["metadata"]
+    if objects is None:
+        return _drivers_of_lost_namespace(kubernetes, meta["namespace"])
     observed = workload(objects, meta["uid"])
+    refused = False
     for child in observed.children.values():
         if child["kind"] in DRIVERS and not child["metadata"].get("deletionTimestamp"):
             name, uid = child["metadata"]["name"], child["metadata"]["uid"]
             step = Delete(child["apiVersion"], child["kind"], name, uid, "the pipeline is deleted")
-            apply.delete(kubernetes, meta["namespace"], step)
-    return bool(observed.drivers)
+            try:
+                apply.delete(kubernetes, meta["namespace"], step)
+            except ApiError as e:
+                if e.status != _FORBIDDEN:
+                    raise
+                refused = True  # the namespace is being deleted, with the operator's Role first: it removes the drivers
+    if refused:
+        return _Drivers.UNKNOWN
+    return _Drivers.LEFT if observed.drivers else _Drivers.GONE
+
+
+def _drivers_of_lost_namespace(kubernetes: Kubernetes, namespace: str) -> _Drivers:
+    """Whether a pipeline has drivers whose pods cannot be listed. Kubernetes itself reports when no pod is left."""
+    try:
+        deleted = kubernetes.get("v1", "Namespace", "", namespace)
+    except ApiError as e:
+        if e.status != _FORBIDDEN:
+            raise
+        return _Drivers.UNKNOWN
+    return _Drivers.GONE if deleted is not None and has_no_pods(deleted) else _Drivers.UNKNOWN
+
+
+def _reason_to_keep(drivers: _Drivers, *, pipelines_listed: bool) -> str | None:
+    """Why topics are not deleted although their pipeline is; None: they are."""
+    if drivers is _Drivers.UNKNOWN:
+        return _UNKNOWN_DRIVERS
+    return None if pipelines_listed else _UNKNOWN_PIPELINES
 
 
 def _pipeline(resource: Object, status: Status) -> DeliveryPipeline | None:

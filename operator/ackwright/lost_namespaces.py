@@ -51,6 +51,10 @@ class LostNamespaces:
     def __contains__(self, namespace: str) -> bool:
         return bool(self._kinds.get(namespace))
 
+    def lists(self, namespace: str, kind: str) -> bool:
+        """Whether the objects of a kind can be listed."""
+        return kind not in self._kinds.get(namespace, ())
+
     def by_namespace(self) -> dict[str, bool]:
         """Whether each namespace is lost."""
         return {namespace: bool(kinds) for namespace, kinds in self._kinds.items()}

@@ -89,12 +89,14 @@ class Reconciler:
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         clock: Callable[[], float] = time.monotonic,
         index: PipelineIndex | None = None,
+        pipelines_listed: Callable[[], bool] = lambda: True,
     ) -> None:
-        """index: all pipelines, for what they share."""
+        """index: all pipelines, for what they share. pipelines_listed: whether it has all watched ones."""
         self._kubernetes, self._connections, self._settings = kubernetes, connections, settings
         self._now, self._clock = now, clock
         self._policy = policy(settings)
         self._index = index or PipelineIndex(self._policy)
+        self._pipelines_listed = pipelines_listed
         self._observer = Observer(connections, settings, self._index, now=now, clock=clock)
         self._rollouts = Rollouts(settings.max_unavailable)
         self._memory: dict[str, Memory] = {}
@@ -108,6 +110,11 @@ class Reconciler:
         """
         with limited(_LIMIT_S):
             return self._reconcile(resource, objects, reports)
+
+    def finish_in_lost_namespace(self, resource: Object) -> float | None:
+        """Takes one step of the deletion of a pipeline whose objects cannot be listed. Returns and raises as above."""
+        with limited(_LIMIT_S):
+            return self._finish(resource, None)
 
     def _reconcile(self, resource: Object, objects: Iterable[Object], reports: Reports) -> float | None:
         meta, objects = resource["metadata"], tuple(objects)
@@ -293,8 +300,8 @@ class Reconciler:
         status = report.status(before, observation, outcome, self._now())
         return self._write_status(applied.resource, status), status
 
-    def _finish(self, resource: Object, objects: Iterable[Object]) -> float | None:
-        """Takes one step of a deletion."""
+    def _finish(self, resource: Object, objects: Iterable[Object] | None) -> float | None:
+        """Takes one step of a deletion. objects: None: they cannot be listed."""
         meta = resource["metadata"]
         self.forget(meta["uid"])
         return finish(
@@ -303,9 +310,11 @@ class Reconciler:
             resource,
             objects,
             shared=self._index.shared_topics(resource),
+            pipelines_listed=self._pipelines_listed(),
             age=seconds_since(meta["deletionTimestamp"], self._now()),
             limit=self._settings.settle,
             now=lambda: format_time(self._now()),
+            own_namespace=self._settings.own_namespace,
         )
 
     # -- report ----------------------------------------------------------------------------------------------------

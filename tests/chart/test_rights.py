@@ -12,6 +12,7 @@ from unit.render.pipelines import EXAMPLES, rendered
 from unit.render.rights import dangers, flat
 
 OPERATOR = "ackwright-operator"
+DELETIONS = f"ackwright-deletions-{NAMESPACE}"
 MANAGE = ["get", "list", "watch", "create", "patch", "delete"]
 ALL_NAMESPACES: dict[str, Any] = {"watchAllNamespaces": True, **ALL}
 EVENTS: dict[str, list[str]] = {"apiGroups": [""], "resources": ["events"], "verbs": ["create"]}
@@ -52,6 +53,27 @@ def test_in_the_namespaces_of_teams_and_in_its_own_the_operator_has_separate_per
     roles = [o for o in documents({"watchNamespaces": ["a", "b"]}) if o["kind"] == "Role"]
     rules = {o["metadata"]["namespace"]: o["rules"] for o in roles if o["metadata"]["name"] == OPERATOR}
     assert rules == {"a": RULES, "b": RULES, NAMESPACE: [EVENTS, *OWN_RULES]}
+
+
+def test_in_all_namespaces_the_operator_may_only_complete_deletions() -> None:
+    rules = [
+        {"apiGroups": ["ackwright.io"], "resources": ["deliverypipelines"], "verbs": ["list", "watch", "patch"]},
+        {"apiGroups": [""], "resources": ["namespaces"], "resourceNames": ["a", "b"], "verbs": ["get"]},
+    ]
+    roles = objects({"watchNamespaces": ["b", "a"]})
+    assert roles["ClusterRole", DELETIONS]["rules"] == rules
+    policy = roles["ValidatingAdmissionPolicy", DELETIONS]["spec"]["matchConstraints"]["namespaceSelector"]
+    [expression] = policy["matchExpressions"]
+    assert (expression["operator"], expression["values"]) == ("NotIn", ["a", "b"])
+
+
+@pytest.mark.parametrize(
+    "values",
+    [{}, {"watchAllNamespaces": True}, {"watchNamespaces": ["a"], "rbac": {"deletions": False}}],
+    ids=["own", "all", "off"],
+)
+def test_without_a_need_the_operator_has_no_such_permission(values: dict[str, Any]) -> None:
+    assert not [o for o in documents(values) if o["metadata"]["name"] == DELETIONS]
 
 
 @pytest.mark.parametrize(

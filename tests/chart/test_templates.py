@@ -73,6 +73,12 @@ def test_an_option_adds_or_removes_only_its_objects(
     assert set(objects(values)) == (DEFAULT | added) - removed
 
 
+CLUSTER_WIDE = {
+    *("ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition"),
+    *("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"),
+}
+
+
 @pytest.mark.parametrize("values", [{}, ALL, {"watchNamespaces": ["b", "a"]}])
 def test_every_object_has_the_releases_labels_and_a_namespace(values: dict[str, Any]) -> None:
     for o in documents(values):
@@ -81,8 +87,9 @@ def test_every_object_has_the_releases_labels_and_a_namespace(values: dict[str, 
         if o["kind"] != "Pod":
             assert labels["app.kubernetes.io/name"] == "ackwright"
             assert labels["app.kubernetes.io/managed-by"] == "Helm"
-        cluster_wide = o["kind"] in ("ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition")
-        assert cluster_wide or o["metadata"]["namespace"], "GitOps tools do not add the release's namespace"
+        assert o["kind"] in CLUSTER_WIDE or o["metadata"]["namespace"], (
+            "GitOps tools do not add the release's namespace"
+        )
 
 
 # -- the operator ------------------------------------------------------------------------------------------------------
@@ -210,7 +217,7 @@ def test_an_image_with_a_digest_is_not_changed() -> None:
 
 
 def test_the_operator_has_permissions_only_in_the_watched_namespaces() -> None:
-    values = {"watchNamespaces": ["b", "a", "b"]}
+    values = {"watchNamespaces": ["b", "a", "b"], "rbac": {"deletions": False}}
     for kind in ("Role", "RoleBinding"):
         assert [o["metadata"]["namespace"] for o in objects_of(kind, values)] == ["a", "b", NAMESPACE]
     assert [o["metadata"]["name"] for o in objects_of("ClusterRole", values)] == [

@@ -9,6 +9,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+from ackwright.render.names import MANAGED_BY, PIPELINE_LABEL, ROLE_LABEL
 from chart.rendered import documents
 from chart.rendered import objects as rendered_objects
 from command import ACKWRIGHT
@@ -20,6 +21,13 @@ Object = dict[str, Any]
 
 CRD = Path(__file__).parents[2] / "crds" / "deliverypipelines.ackwright.io.yaml"
 SYSTEM, OPERATOR = "ackwright-system", "ackwright-operator"
+DELETIONS = f"ackwright-deletions-{SYSTEM}"  # what it may do in namespaces that are deleted
+_DELETIONS_KINDS = (
+    "clusterrole",
+    "clusterrolebinding",
+    "validatingadmissionpolicy",
+    "validatingadmissionpolicybinding",
+)
 NOBODY = "127.0.0.1:1"  # an address without a broker
 
 
@@ -52,7 +60,11 @@ class Teams:
     def _apply_roles(self, values: Mapping[str, Any]) -> list[Object]:
         manifests = documents({"watchNamespaces": list(self.teams), **values})
         roles = [o for o in manifests if o["kind"] in ("Role", "RoleBinding")]
-        applied = self.api.kubectl("apply", "-f", "-", stdin={"apiVersion": "v1", "kind": "List", "items": roles})
+        deletions = [o for o in manifests if o["metadata"]["name"] == DELETIONS]
+        for kind in _DELETIONS_KINDS if not deletions else ():  # those of another test
+            self.api.kubectl("delete", kind, DELETIONS, "--ignore-not-found")
+        items = [*roles, *deletions]
+        applied = self.api.kubectl("apply", "-f", "-", stdin={"apiVersion": "v1", "kind": "List", "items": items})
         assert applied.returncode == 0, applied.stderr
         return roles
 
@@ -131,3 +143,21 @@ def dead_brokers(number: int) -> Iterator[list[socket.socket]]:
 def connected(brokers: Sequence[socket.socket]) -> int:
     """How many of these listeners a client has connected to."""
     return len(select.select(brokers, [], [], 0)[0])
+
+
+def create_driver(teams: Teams, namespace: str, pipeline: str, address: str) -> None:
+    """Creates the pod of a driver that runs at this IP address."""
+    labels = {
+        "app.kubernetes.io/managed-by": MANAGED_BY,
+        PIPELINE_LABEL: pipeline,
+        ROLE_LABEL: "driver",
+    }
+    path = f"/api/v1/namespaces/{namespace}/pods"
+    container = {"name": "driver", "image": "none"}
+    pod = {
+        "metadata": {"name": f"{pipeline}-0", "labels": labels},
+        "spec": {"nodeName": "node-1", "containers": [container]},
+    }
+    teams.request("POST", path, pod)
+    status = {"phase": "Running", "podIP": address, "podIPs": [{"ip": address}]}
+    teams.request("PATCH", f"{path}/{pipeline}-0/status", {"status": status})

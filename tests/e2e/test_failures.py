@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,13 +26,37 @@ def finish_delivery(p: Pipeline, directory: Path) -> None:
     p.wait_for("Ready", "True", "Delivering")
 
 
-@pytest.mark.parametrize("victim", ["driver", "executor"])
-def test_a_pod_is_killed_during_a_batch(installed: Installation, tmp_path: Path, victim: str) -> None:
+def kill(installed: Installation, pod: Mapping[str, Any] | None) -> None:
+    assert pod is not None
+    installed.kubectl("delete", "pod", pod["metadata"]["name"], "--force", "--grace-period=0")
+
+
+@pytest.mark.parametrize("guarantee", ["exactly-once", "at-least-once", "at-most-once"])
+def test_the_drivers_pod_is_killed_during_a_batch(installed: Installation, tmp_path: Path, guarantee: str) -> None:
+    with pipeline(installed, guarantee) as p:
+        start_delivery(p)
+        kill(installed, p.driver())
+        finish_delivery(p, tmp_path)
+
+
+def test_an_executors_pod_is_killed_during_a_batch(installed: Installation, tmp_path: Path) -> None:
     with pipeline(installed, "exactly-once") as p:
         start_delivery(p)
-        pod = p.driver() if victim == "driver" else p.executors()[0]
-        assert pod is not None
-        installed.kubectl("delete", "pod", pod["metadata"]["name"], "--force", "--grace-period=0")
+        kill(installed, p.executors()[0])
+        finish_delivery(p, tmp_path)
+
+
+def test_a_driver_that_a_quota_denies_resumes_when_the_quota_allows_it(installed: Installation, tmp_path: Path) -> None:
+    with pipeline(installed, "exactly-once") as p:
+        start_delivery(p)
+        installed.kubectl("create", "quota", "full", "--hard=pods=0")
+        try:
+            kill(installed, p.driver())
+            p.wait_for("Ready", "False")
+            wait_until(lambda: "exceeded quota" in installed.kubectl("get", "events"), "the quota denies the pod")
+            assert p.driver() is None
+        finally:
+            installed.kubectl("delete", "quota", "full")
         finish_delivery(p, tmp_path)
 
 

@@ -14,7 +14,7 @@ import time
 import urllib.error
 import urllib.request
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -24,6 +24,7 @@ import pytest
 
 from ackwright import sentinel, watches
 from ackwright.clients.connections import Connections
+from ackwright.clients.event_streams import EventStreams
 from ackwright.clients.kubernetes import ApiError, Kubernetes, connect
 from ackwright.conditions.staleness import RENEWED_EVERY_S
 from ackwright.controller import Controller
@@ -301,11 +302,14 @@ def test_silent_watches_are_compensated_by_lists_and_reported(stage: Stage, monk
     A renewal of the Lease is noted as the election would note it.
     """
 
-    def silent(*_: object, seconds: float, **__: object) -> Iterator[tuple[str, Object]]:
-        time.sleep(min(seconds, 0.1))
-        return iter(())
+    no_events: tuple[tuple[str, Object], ...] = ()
 
-    monkeypatch.setattr(stage.connection, "watch", silent)
+    async def silent(*_: object, seconds: float, **__: object) -> AsyncGenerator[tuple[str, Object], None]:
+        await asyncio.sleep(min(seconds, 0.1))
+        for event in no_events:
+            yield event
+
+    monkeypatch.setattr(EventStreams, "events", silent)
     monkeypatch.setattr(watches, "RELIST_EVERY_S", 0.2)
     monkeypatch.setattr(sentinel, "_BLIND_S", 1.0)
     port = free_ports(1)[0]

@@ -13,15 +13,15 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ackwright.render.names import MANAGED_BY, PIPELINE_LABEL, ROLE_LABEL
 from ackwright.render.workload import PROGRESS_PORT
 from e2e.api_server import ApiServer
 from e2e.pods import free_address
-from e2e.teams import CRD, NOBODY, OPERATOR, SYSTEM, Teams, connected, dead_brokers, running
+from e2e.teams import CRD, NOBODY, OPERATOR, SYSTEM, Teams, connected, create_driver, dead_brokers, running
 from lab import binaries
 from lab.cluster import print_progress
 from waiting import wait_until
@@ -152,22 +152,29 @@ def test_drivers_that_never_end_their_answer_do_not_delay_the_edits_of_another_t
         assert max(seconds) < 30
 
 
-def create_driver(teams: Teams, namespace: str, pipeline: str, address: str) -> None:
-    """Creates the pod of a driver that runs at this IP address."""
-    labels = {
-        "app.kubernetes.io/managed-by": MANAGED_BY,
-        PIPELINE_LABEL: pipeline,
-        ROLE_LABEL: "driver",
-    }
-    path = f"/api/v1/namespaces/{namespace}/pods"
-    container = {"name": "driver", "image": "none"}
-    pod = {
-        "metadata": {"name": f"{pipeline}-0", "labels": labels},
-        "spec": {"nodeName": "node-1", "containers": [container]},
-    }
-    teams.request("POST", path, pod)
-    status = {"phase": "Running", "podIP": address, "podIPs": [{"ip": address}]}
-    teams.request("PATCH", f"{path}/{pipeline}-0/status", {"status": status})
+def test_two_hundred_listed_namespaces_take_neither_threads_nor_much_memory(api: ApiServer) -> None:
+    """They are 2,000 watches. The control is the number of threads of an operator with one namespace."""
+    few, many = Teams(api, ["alone"]), Teams(api, [f"team-{n:03}" for n in range(200)])
+    with running(few):
+        few.declare("alone", "p")
+        wait_until(lambda: few.is_reconciled("alone", "p"), "the pipeline is reconciled")
+        before = process_status(few)
+    with running(many):
+        for namespace in many.teams[::100]:
+            many.declare(namespace, "p")
+        for namespace in many.teams[::100]:
+            wait_until(lambda n=namespace: many.is_reconciled(n, "p"), f"{namespace}/p is reconciled")  # type: ignore[misc]
+        after = process_status(many)
+    for name in ("Threads", "VmRSS"):
+        print(f"{name}: {before[name]} with one namespace, {after[name]} with 200")
+    assert after["Threads"] < before["Threads"] + 50
+    assert after["VmRSS"] < before["VmRSS"] + 300_000, "KiB; 2,000 connections with TLS"
+
+
+def process_status(teams: Teams) -> dict[str, int]:
+    """The numbers in /proc/PID/status of the operator; of memory in KiB."""
+    text = Path("/proc", str(teams.operator.pid), "status").read_text()
+    return {m[1]: int(m[2]) for m in re.finditer(r"^(\w+):\s+(\d+)", text, re.MULTILINE)}
 
 
 @contextmanager

@@ -29,12 +29,13 @@ _PROGRAMS = {
     "api-server": {command: f"k8s.io/kubernetes/cmd/{command}" for command in _API_SERVER},
     "kubernetes": {command: f"k8s.io/kubernetes/cmd/{command}" for command in _OTHERS},
     "kstatus": {"kstatus": "."},
+    "kube-router": {"kube-router": "github.com/cloudnativelabs/kube-router/v2/cmd/kube-router"},
     "promtool": {"promtool": "github.com/prometheus/prometheus/cmd/promtool"},
 }
 _MODULES = {"api-server": "kubernetes"}  # tests without nodes need only these two programs, and etcd
-_STANDALONE = frozenset({"kstatus", "promtool"})  # not part of a cluster
+_STANDALONE = frozenset({"kstatus", "kube-router", "promtool"})  # not part of every cluster
 _LARGE = frozenset(
-    {"api-server", "kubernetes", "promtool"}
+    {"api-server", "kubernetes", "kube-router", "promtool"}
 )  # promtool depends on the clients of all clouds that Prometheus supports
 _KUBERNETES = "k8s.io/kubernetes"
 _TIMEOUT = 3600  # seconds per module; Kubernetes takes 5 minutes on two idle cores

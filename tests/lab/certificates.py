@@ -48,6 +48,7 @@ def create(nodes: int) -> None:
         "scheduler": "/CN=system:kube-scheduler",
         "proxy": "/CN=system:kube-proxy",
         "dns": "/CN=system:coredns",
+        "policies": "/CN=lab-kube-router",
     }
     users |= {f"node{i}": f"/O=system:nodes/CN=system:node:node{i}" for i in range(1, nodes + 1)}
     for name, subject in users.items():

@@ -95,6 +95,14 @@ class Cluster(ABC):
     def tag(self, image: Image, reference: str) -> None:
         """Adds another name to a loaded image on every node."""
 
+    def enforce_policies(self, report: Callable[[str], None] = print_progress) -> bool:
+        """Enforces NetworkPolicies from now on, if the lab can do that. Returns whether they are certainly enforced.
+
+        In clusters of others that depends on their network plug-in.
+        """
+        del report
+        return False
+
     @abstractmethod
     def down(self) -> None:
         """Removes the cluster and everything on it."""

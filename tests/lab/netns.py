@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
-from . import binaries, certificates, cgroups, control_plane, name_server, network, packages, pause
+from . import binaries, certificates, cgroups, control_plane, name_server, network, packages, pause, policies
 from .brokers import Brokers
-from .cluster import KUBECONFIG_VARIABLE, Cluster
+from .cluster import KUBECONFIG_VARIABLE, Cluster, print_progress
 from .images import Image
 from .network import Host
 from .nodes import PAUSE_IMAGE, Node
@@ -129,6 +129,15 @@ class NetnsCluster(Cluster):
     def tag(self, image: Image, reference: str) -> None:
         for node in self.members:
             node.ctr("images", "tag", "--force", image.reference, reference)
+
+    def enforce_policies(self, report: Callable[[str], None] = print_progress) -> bool:
+        packages.install_missing(packages.POLICIES, report)
+        program = binaries.program("kube-router", report)
+        self.kubectl("apply", "--filename", "-", text=json.dumps(policies.objects()))
+        for node in self.members:
+            if not node.policies.alive():
+                node.enforce_policies(program)
+        return True
 
     def down(self) -> None:
         remove()

@@ -62,6 +62,11 @@ class Node:
         return self.daemons[1]
 
     @property
+    def policies(self) -> Daemon:
+        """The program that enforces NetworkPolicies, in clusters that do."""
+        return Daemon(f"kube-router-{self.name}")
+
+    @property
     def _files(self) -> Path:
         return STATE / self.name
 
@@ -92,6 +97,13 @@ class Node:
         settings = ["--kubeconfig", f"{_SETTINGS}/proxy.kubeconfig", "--cluster-cidr", PODS]
         settings += ["--conntrack-max-per-core", "0"]  # the limit belongs to the machine; a namespace cannot set it
         proxy.start([binaries / "kube-proxy", *names, *settings], self.host.enter)
+
+    def enforce_policies(self, program: Path) -> None:
+        """Starts kube-router, the program, of which only the part for NetworkPolicies runs."""
+        parts = ["--run-firewall=true", "--run-router=false", "--run-service-proxy=false", "--run-loadbalancer=false"]
+        settings = ["--kubeconfig", f"{_SETTINGS}/policies.kubeconfig", "--hostname-override", self.name]
+        settings += ["--service-cluster-ip-range", SERVICES]
+        self.policies.start([program, *parts, *settings], self.host.enter)
 
     def ctr(self, *argv: str | Path, timeout: float = 60) -> str:
         """The output of containerd's client, in the kubelet's namespace."""
@@ -131,7 +143,8 @@ class Node:
         (settings / "cni").mkdir(parents=True, exist_ok=True)
         shutil.copyfile(CA, settings / "ca.crt")
         shutil.copyfile(kubeconfig(self.name), settings / "kubelet.kubeconfig")
-        shutil.copyfile(kubeconfig("proxy"), settings / "proxy.kubeconfig")
+        for user in ("proxy", "policies"):
+            shutil.copyfile(kubeconfig(user), settings / f"{user}.kubeconfig")
         (settings / "kubelet.yaml").write_text(yaml.safe_dump(self._kubelet_settings()))
         (settings / "cni" / "pods.conflist").write_text(json.dumps(self._pod_network()))
         (settings / "containerd.toml").write_text(_CONTAINERD)

@@ -24,6 +24,7 @@ CLUSTER = {
     "util-linux": "nsenter",
     "openssl": "openssl",
 }
+POLICIES = {"ipset": "ipset"}  # kube-router has the pods' addresses in sets
 IMAGES = {"buildah": "buildah", "mmdebstrap": "mmdebstrap"}
 
 

@@ -255,6 +255,38 @@ def test_nothing_is_done_in_a_lost_namespace_until_all_kinds_are_listed_again() 
     assert "pods is forbidden" in created[0]["message"]
 
 
+def test_in_a_lost_namespace_deletions_are_completed_while_pipelines_are_listed() -> None:
+    """As when a namespace is deleted: the operator's Role is gone, and the pipeline waits for its finalizer."""
+    finished: list[str] = []
+
+    class Finishing:
+        def finish_in_lost_namespace(self, resource: dict[str, Any]) -> float:
+            finished.append(resource["metadata"]["name"])
+            return 2.0
+
+    controller = Controller(cast(Kubernetes, object()), OperatorSettings(namespaces=("ops",)))
+
+    def reconcile() -> float | None:
+        return asyncio.run(controller._reconcile(KEY))
+
+    controller.worklist, controller._reconciler = cast(Any, Adds()), cast(Any, Finishing())
+    controller._write_event = cast(Any, lambda _: None)  # type: ignore[method-assign]
+    deleted = pipeline()
+    deleted["metadata"]["deletionTimestamp"] = "2026-11-22T00:00:01Z"
+    controller.pipelines[KEY] = deleted
+    controller.update_lost("ops", "Pod", "pods is forbidden")
+    assert added(controller) == 1
+    assert (reconcile(), finished) == (2.0, ["p"])
+    assert controller._pipelines_listed()
+    controller.update_lost("ops", "DeliveryPipeline", "deliverypipelines is forbidden")
+    assert (reconcile(), finished) == (None, ["p"]), "the finalizer could not be removed either"
+    assert not controller._pipelines_listed()
+    controller.update_lost("ops", "DeliveryPipeline", None)
+    assert added(controller) == 1
+    controller.pipelines[KEY] = pipeline()
+    assert (reconcile(), finished) == (None, ["p"]), "it is not deleted"
+
+
 def test_a_list_of_pipelines_forgets_those_that_are_gone(controller: Controller) -> None:
     controller.replace("DeliveryPipeline", "elsewhere", [])
     assert KEY in controller.pipelines, "it was a list of another namespace"

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any, cast
 
 import pytest
@@ -15,6 +14,7 @@ from ackwright.clients.kubernetes import ApiError, Kubernetes
 from ackwright.watches import Object, Watches
 
 Calls = list[tuple[Any, ...]]
+NO_EVENTS: tuple[tuple[str, Object], ...] = ()
 
 
 def thing(name: str, version: int) -> Object:
@@ -37,13 +37,17 @@ class Server:
             raise answer
         return answer, "10"
 
-    def watch(self, api_version: str, kind: str, *_: Any, version: str, seconds: float) -> Iterator[tuple[str, Object]]:
+    async def close(self) -> None: ...
+
+    async def events(
+        self, api_version: str, kind: str, *_: Any, version: str, seconds: float
+    ) -> AsyncGenerator[tuple[str, Object], None]:
         self.asked.append(f"watch {kind} after {version}")
         for event in self.watched.pop(0) if self.watched else ():
             if isinstance(event, Exception):
                 raise event
             yield event
-        time.sleep(0.01)
+        await asyncio.sleep(0.01)
 
 
 @pytest.fixture(autouse=True)
@@ -68,6 +72,7 @@ def observed(
             cast(Kubernetes, server),
             [("v1", k, "ops") for k in kinds],
             {},
+            streams=server,
             on_list=lambda kind, _, objects: calls.append(("list", kind, [o["metadata"]["name"] for o in objects])),
             on_change=lambda event, o: calls.append((event, o["metadata"]["name"])),
         )
@@ -75,7 +80,7 @@ def observed(
         async with asyncio.timeout(20):
             while not until(calls):
                 await asyncio.sleep(0.001)
-        followed.stop()
+        await followed.stop()
         if then:
             await then(calls)
 
@@ -107,14 +112,13 @@ def test_whatever_goes_wrong_it_lists_again(error: Exception) -> None:
 def test_watches_that_expire_in_a_row_list_again_ever_more_rarely(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each list of a large cluster costs the API server as much as thousands of events."""
     waited: list[float] = []
-    wait = threading.Event.wait
 
-    def recording(event: threading.Event, seconds: float | None = None) -> bool:
-        waited.append(seconds or 0.0)
-        return wait(event, 0.0 if seconds and seconds > 1000 else seconds)
+    async def recording(seconds: float) -> None:
+        waited.append(seconds)
+        await asyncio.sleep(0.0)
 
     monkeypatch.setattr(watches, "_EXPIRED_PAUSE_S", (2_000.0, 4_000.0, 8_000.0))
-    monkeypatch.setattr(threading.Event, "wait", recording)
+    monkeypatch.setattr(watches, "_pause", recording)
     gone = ApiError(410, "too old")
     server = Server([[]], [[gone], [gone], [gone], [gone], [("ADDED", thing("a", 11))], [gone]])
     observed(server, lambda calls: ("ADDED", "a") in calls)
@@ -158,9 +162,12 @@ class Namespaces:
             raise ApiError(status, f"{namespace} is refused")
         return [thing(f"in-{namespace}", 5)], "10"
 
-    def watch(self, *_: Any, **__: Any) -> Iterator[tuple[str, Object]]:
-        time.sleep(0.01)
-        yield from ()
+    async def close(self) -> None: ...
+
+    async def events(self, *_: Any, **__: Any) -> AsyncGenerator[tuple[str, Object], None]:
+        await asyncio.sleep(0.01)
+        for event in NO_EVENTS:
+            yield event
 
 
 @pytest.mark.parametrize("status", [403, 404])
@@ -176,6 +183,7 @@ def test_a_namespace_that_is_refused_is_lost_and_the_others_go_on(status: int, m
             cast(Kubernetes, server),
             [("v1", "Pod", namespace) for namespace in ("a", "b", "c")],
             {},
+            streams=server,
             on_list=lambda _, namespace, __: lists.append(str(namespace)),
             on_change=lambda *_: None,
             on_lost=lambda namespace, _, why: lost.append((namespace, why)),
@@ -187,7 +195,7 @@ def test_a_namespace_that_is_refused_is_lost_and_the_others_go_on(status: int, m
             server.refused = {"a": status}
             while not (("a", "a is refused") in lost and ("b", None) in lost and "b" in lists):
                 await asyncio.sleep(0.001)
-        followed.stop()
+        await followed.stop()
 
     asyncio.run(main())
 
@@ -202,6 +210,7 @@ def test_control_an_api_server_that_does_not_answer_loses_no_namespace(monkeypat
             cast(Kubernetes, server),
             [("v1", "Pod", "a"), ("v1", "Pod", "b")],
             {},
+            streams=server,
             on_list=lambda *_: None,
             on_change=lambda *_: None,
             on_lost=lambda namespace, _, why: lost.append(why),
@@ -213,38 +222,73 @@ def test_control_an_api_server_that_does_not_answer_loses_no_namespace(monkeypat
             assert not start.done()
             server.refused = {}
             await start
-        followed.stop()
+        await followed.stop()
         assert set(lost) == {None}
 
     asyncio.run(main())
 
 
-def test_a_thread_that_stands_still_is_noticed() -> None:
+def test_a_watch_that_stands_still_is_noticed() -> None:
     now = 0.0
-    answered, ended = threading.Event(), threading.Event()
+    answered = asyncio.Event()
 
     class Silent(Namespaces):
-        def watch(self, *_: Any, **__: Any) -> Iterator[tuple[str, Object]]:
+        async def events(self, *_: Any, **__: Any) -> AsyncGenerator[tuple[str, Object], None]:
             answered.set()
-            ended.wait(20)
-            yield from ()
+            await asyncio.sleep(20)
+            for event in NO_EVENTS:
+                yield event
 
     async def main() -> None:
         nonlocal now
+        server = Silent({})
         followed = Watches(
-            cast(Kubernetes, Silent({})),
+            cast(Kubernetes, server),
             [("v1", "Pod", "a")],
             {},
+            streams=server,
             on_list=lambda *_: None,
             on_change=lambda *_: None,
             clock=lambda: now,
         )
         assert followed.standstill() == 0, "before the start"
         await followed.start()
-        answered.wait(20)
+        await answered.wait()
         now = 400.0
         assert followed.standstill() == 400
-        followed.stop()
-        ended.set()
+        await followed.stop()
+
+    asyncio.run(main())
+
+
+def test_watches_need_no_thread_each() -> None:
+    """Ten kinds in 200 namespaces are 2,000 watches."""
+    running = 0
+
+    class Counting(Namespaces):
+        async def events(self, *_: Any, **__: Any) -> AsyncGenerator[tuple[str, Object], None]:
+            nonlocal running
+            running += 1
+            await asyncio.sleep(60)
+            for event in NO_EVENTS:
+                yield event
+
+    async def main() -> None:
+        server = Counting({})
+        followed = Watches(
+            cast(Kubernetes, server),
+            [("v1", kind, f"n-{n}") for kind in ("Pod", "Job") for n in range(200)],
+            {},
+            streams=server,
+            on_list=lambda *_: None,
+            on_change=lambda *_: None,
+        )
+        before = threading.active_count()
+        async with asyncio.timeout(20):
+            await followed.start()
+            while running < 400:
+                await asyncio.sleep(0.001)
+        assert threading.active_count() <= before + 8
+        await followed.stop()
 
     asyncio.run(main())

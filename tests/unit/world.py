@@ -75,6 +75,7 @@ class World:
         self.progress: ProgressReport | None = RUNNING
         self.progresses: dict[str, ProgressReport] = {}  # of single pods, by their addresses
         self.settings, self.index = OperatorSettings(), PipelineIndex()
+        self.pipelines_listed = True
         self.start_operator()
         self.kubernetes.declare("p", spec or SPEC)
 
@@ -86,6 +87,7 @@ class World:
             now=self.now,
             clock=lambda: self.seconds,
             index=self.index,
+            pipelines_listed=lambda: self.pipelines_listed,
         )
 
     def now(self) -> datetime:

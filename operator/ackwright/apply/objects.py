@@ -93,7 +93,7 @@ def finalizer(kubernetes: Kubernetes, resource: Mapping[str, Any], step: Finaliz
 def write_event(
     kubernetes: Kubernetes, about: Mapping[str, Any], *, reason: str, message: str, warning: bool, now: str
 ) -> None:
-    """Writes an Event on the pipeline. If that fails the Event is lost: the conditions say the same."""
+    """Writes an Event about an object, in its namespace. If that fails the Event is lost: conditions or log have it."""
     meta = about["metadata"]
     event = {
         "apiVersion": "v1",
@@ -104,7 +104,7 @@ def write_event(
             "kind": about["kind"],
             "name": meta["name"],
             "namespace": meta["namespace"],
-            "uid": meta["uid"],
+            **({"uid": meta["uid"]} if "uid" in meta else {}),
         },
         "reason": reason,
         "message": message[:1000] or reason,
@@ -119,6 +119,15 @@ def write_event(
         kubernetes.create(event)
     except ApiError:
         return
+
+
+def operator_of(own_namespace: str) -> Object:
+    """The operator's Deployment, for Events about namespaces in which none can be written."""
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "ackwright-operator", "namespace": own_namespace},
+    }
 
 
 def _same_owner(present: Mapping[str, Any], desired: Mapping[str, Any]) -> bool:

@@ -40,6 +40,7 @@ _PLURALS = {
     "Event": "events",
     "Job": "jobs",
     "Lease": "leases",
+    "Namespace": "namespaces",
     "PersistentVolumeClaim": "persistentvolumeclaims",
     "Pod": "pods",
     "PodDisruptionBudget": "poddisruptionbudgets",
@@ -156,6 +157,19 @@ class Kubernetes:
         """The same connection, each of whose calls may take these seconds to connect, and between two reads."""
         return Kubernetes(self._api, writing=self._writing, timeout=timeout)
 
+    @property
+    def settings(self) -> Configuration:
+        """The address of the API server, TLS and proxy, for another client."""
+        return self._api.configuration
+
+    def authorized(self, url: str, query: list[tuple[str, str]]) -> tuple[str, dict[str, str]]:
+        """The complete address of a read, and its headers with the present login, for another client."""
+        headers = {"Accept": "application/json"}
+        call = self._api.param_serialize(
+            method="GET", resource_path=url, query_params=query, header_params=headers, auth_settings=["BearerToken"]
+        )
+        return call[1], call[2]
+
     # -- reads -----------------------------------------------------------------------------------------------------
 
     def get(self, api_version: str, kind: str, namespace: str, name: str) -> Object | None:
@@ -185,7 +199,7 @@ class Kubernetes:
         more: list[tuple[str, str]] = []
         while True:
             answer = self._call(
-                "GET", path(api_version, kind, namespace), query=[*_selected(labels), ("limit", str(_PAGE)), *more]
+                "GET", path(api_version, kind, namespace), query=[*selected(labels), ("limit", str(_PAGE)), *more]
             )
             objects += [compact({"apiVersion": api_version, "kind": kind, **item}) for item in answer.get("items", [])]
             meta = answer.get("metadata", {})
@@ -210,18 +224,14 @@ class Kubernetes:
         version.
         """
         url = path(api_version, kind, namespace)
-        query = [*_selected(labels), ("watch", "true"), ("allowWatchBookmarks", "true")]
-        query += [("resourceVersion", version), ("timeoutSeconds", str(int(seconds)))]
+        query = [*selected(labels), *watch_query(version, seconds)]
         answer = self._request("GET", url, query=query, timeout=(_TIMEOUT[0], seconds + _TIMEOUT[1])).response
         rest = b""
         try:
             for chunk in answer.stream(_CHUNK):
                 *lines, rest = (rest + chunk).split(b"\n")
                 for line in lines:
-                    event = json.loads(line)
-                    if event["type"] == "ERROR":
-                        raise ApiError(event["object"].get("code"), f"watching {url}: {event['object'].get('message')}")
-                    yield event["type"], compact({"apiVersion": api_version, "kind": kind, **event["object"]})
+                    yield watch_event(api_version, kind, url, line)
         except (urllib3.exceptions.HTTPError, OSError, ValueError, LookupError, TypeError) as e:
             raise ApiError(None, f"watching {url} broke off: {e}") from e
         finally:
@@ -415,11 +425,11 @@ class Kubernetes:
                 after = answer.headers.get("Retry-After", "")
                 raise ApiError(
                     answer.status,
-                    f"{action} failed: {_message(answer.response.data)}",
+                    f"{action} failed: {error_message(answer.response.data)}",
                     float(after) if after.isdigit() else None,
                 )
         except ApiException as e:  # raised for some kinds of missing answers
-            raise ApiError(e.status or None, f"{action} failed: {_message(e.body) or e.reason}") from e
+            raise ApiError(e.status or None, f"{action} failed: {error_message(e.body) or e.reason}") from e
         except (urllib3.exceptions.HTTPError, OSError) as e:
             raise ApiError(None, f"{action} got no answer: {e}; its outcome is unknown") from e
         return answer
@@ -436,15 +446,30 @@ def path(api_version: str, kind: str, namespace: str | None, name: str | None = 
     return "/" + "/".join(quote(p, safe="") for p in parts)
 
 
-def _selected(labels: Mapping[str, str] | None) -> list[tuple[str, str]]:
+def selected(labels: Mapping[str, str] | None) -> list[tuple[str, str]]:
+    """The part of the query that selects objects with these labels."""
     return [("labelSelector", ",".join(f"{k}={v}" for k, v in labels.items()))] if labels else []
+
+
+def watch_query(version: str, seconds: float) -> list[tuple[str, str]]:
+    """The part of the query that makes a list a watch after this version, for so many seconds."""
+    query = [("watch", "true"), ("allowWatchBookmarks", "true")]
+    return [*query, ("resourceVersion", version), ("timeoutSeconds", str(int(seconds)))]
+
+
+def watch_event(api_version: str, kind: str, url: str, line: bytes) -> tuple[str, Object]:
+    """An event of a watch of this URL, with the object. Raises ApiError if it is an error, ValueError if unreadable."""
+    event = json.loads(line)
+    if event["type"] == "ERROR":
+        raise ApiError(event["object"].get("code"), f"watching {url}: {event['object'].get('message')}")
+    return event["type"], compact({"apiVersion": api_version, "kind": kind, **event["object"]})
 
 
 def _write_options(dry_run: bool) -> list[tuple[str, str]]:
     return [("fieldManager", FIELD_MANAGER), *([("dryRun", "All")] if dry_run else [])]
 
 
-def _message(body: bytes | str | None) -> str:
+def error_message(body: bytes | str | None) -> str:
     """The message of an answer that is a Status, else the beginning of the answer."""
     text = body.decode(errors="replace") if isinstance(body, bytes) else body or ""
     try:

@@ -18,7 +18,7 @@ import pytest
 from ackwright.api.spec import DeliveryPipeline
 from ackwright.clients.attempts import ConnectionBusy
 from ackwright.clients.connections import Connections
-from ackwright.clients.kubernetes import Kubernetes
+from ackwright.clients.kubernetes import ApiError, Kubernetes
 from ackwright.errors import AckwrightError
 from ackwright.local.wait import wait_for
 from ackwright_stream.jobspec import Reason
@@ -36,6 +36,7 @@ class Secrets:
         self.stored: dict[tuple[str, str], dict[str, Any]] = {}
         self.asked: Counter[tuple[str, str]] = Counter()
         self._version = 0
+        self.forbidden = False
 
     def put(self, namespace: str, **data: str) -> None:
         self._version += 1
@@ -48,6 +49,8 @@ class Secrets:
     def get(self, api_version: str, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
         assert kind == "Secret"
         self.asked[namespace, name] += 1
+        if self.forbidden:
+            raise ApiError(403, "secrets is forbidden")
         return self.stored.get((namespace, name))
 
 
@@ -117,6 +120,18 @@ def test_a_missing_secret_is_named(world: World) -> None:
     assert world.connections.credentials(pipeline(namespace="other")) is None
     world.secrets.put("other", username="eve", password="of-another")
     assert world.password(pipeline(namespace="other")) == "of-another"
+
+
+def test_the_last_content_of_a_secret_that_may_not_be_read_any_more_serves_for_ten_minutes(world: World) -> None:
+    """As in a namespace that is being deleted, whose topics are to be deleted, too."""
+    assert world.password(pipeline()) == "first-password"
+    world.secrets.forbidden = True
+    world.now += 599
+    assert world.password(pipeline()) == "first-password"
+    world.now += 2
+    world.connections.kafka(declared(MINIMAL))  # closes what is idle
+    with pytest.raises(ApiError, match="secrets is forbidden"):
+        world.connections.kafka(pipeline())
 
 
 def test_another_namespace_gets_neither_the_secret_nor_the_connection(world: World) -> None:

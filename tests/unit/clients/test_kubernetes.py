@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 from collections.abc import Callable, Iterator
@@ -15,6 +16,7 @@ from urllib3 import Retry
 from urllib3.exceptions import ProtocolError, ReadTimeoutError
 
 from ackwright.clients import kubernetes as kubernetes_client
+from ackwright.clients.event_streams import EventStreams
 from ackwright.clients.fence import Fence, Fenced
 from ackwright.clients.kubernetes import ApiError, Kubernetes, connect, path
 from ackwright.errors import AckwrightError
@@ -258,11 +260,34 @@ def events(*result: dict[str, Any]) -> bytes:
     return b"".join(json.dumps(f).encode() + b"\n" for f in result)
 
 
-def test_a_watch_returns_the_changes_in_order(server: Server, kubernetes: Kubernetes) -> None:
+Watched = Callable[..., list[tuple[str, dict[str, Any]]]]
+
+
+@pytest.fixture(params=["one thread each", "one event loop"])
+def watched(request: pytest.FixtureRequest, kubernetes: Kubernetes) -> Watched:
+    """All events of a watch, by each of the two clients."""
+
+    def streamed(*arguments: Any, **options: Any) -> list[tuple[str, dict[str, Any]]]:
+        async def main() -> list[tuple[str, dict[str, Any]]]:
+            streams = EventStreams(kubernetes)
+            try:
+                return [event async for event in streams.events(*arguments, **options)]
+            finally:
+                await streams.close()
+
+        return asyncio.run(main())
+
+    def blocking(*arguments: Any, **options: Any) -> list[tuple[str, dict[str, Any]]]:
+        return list(kubernetes.watch(*arguments, **options))
+
+    return blocking if request.param == "one thread each" else streamed
+
+
+def test_a_watch_returns_the_changes_in_order(server: Server, watched: Watched) -> None:
     large = {**OBJECT, "data": {"a": "x" * 200_000}}
     sent = {**large, "metadata": {**large["metadata"], "managedFields": [{}]}}
     server.body = events({"type": "ADDED", "object": sent}, {"type": "DELETED", "object": {"metadata": {"name": "d"}}})
-    result = list(kubernetes.watch("v1", "ConfigMap", "ops", {"a": "b"}, version="7", seconds=9.5))
+    result = watched("v1", "ConfigMap", "ops", {"a": "b"}, version="7", seconds=9.5)
     assert result == [
         ("ADDED", large),
         ("DELETED", {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "d"}}),
@@ -275,26 +300,41 @@ def test_a_watch_returns_the_changes_in_order(server: Server, kubernetes: Kubern
 @pytest.mark.parametrize(
     "broken", [events({"type": "ADDED", "object": OBJECT}) + b'{"type": "ADD\n', b"[]\n", b'{"object": {}}\n']
 )
-def test_an_unreadable_watch_is_a_transient_error(server: Server, kubernetes: Kubernetes, broken: bytes) -> None:
+def test_an_unreadable_watch_is_a_transient_error(server: Server, watched: Watched, broken: bytes) -> None:
     server.body = broken
     with pytest.raises(ApiError) as caught:
-        list(kubernetes.watch("v1", "ConfigMap", "ops", version="7", seconds=9))
+        watched("v1", "ConfigMap", "ops", version="7", seconds=9)
     assert caught.value.transient
 
 
-def test_a_watch_from_an_expired_resource_version_is_error_410(server: Server, kubernetes: Kubernetes) -> None:
+def test_a_watch_from_an_expired_resource_version_is_error_410(server: Server, watched: Watched) -> None:
     server.body = events(
         {"type": "ERROR", "object": {"kind": "Status", "code": 410, "message": "too old resource version"}}
     )
     with pytest.raises(ApiError) as caught:
-        list(kubernetes.watch("v1", "ConfigMap", None, version="7", seconds=9))
+        watched("v1", "ConfigMap", None, version="7", seconds=9)
     assert (caught.value.status, "too old" in caught.value.message) == (410, True)
 
 
-def test_a_watch_whose_connection_breaks_is_a_transient_error(server: Server, kubernetes: Kubernetes) -> None:
+def test_a_watch_whose_connection_breaks_is_a_transient_error(server: Server, watched: Watched) -> None:
     server.body, server.breaks = events({"type": "ADDED", "object": OBJECT}), "amid"
     with pytest.raises(ApiError) as caught:
-        list(kubernetes.watch("v1", "ConfigMap", "ops", version="7", seconds=9))
+        watched("v1", "ConfigMap", "ops", version="7", seconds=9)
+    assert caught.value.transient
+
+
+def test_a_watch_that_is_refused_names_the_status_and_the_time_to_wait(server: Server, watched: Watched) -> None:
+    server.status, server.headers = 429, {"Retry-After": "7"}
+    server.body = json.dumps({"kind": "Status", "message": "too many requests"}).encode()
+    with pytest.raises(ApiError, match="too many requests") as caught:
+        watched("v1", "ConfigMap", "ops", version="7", seconds=9)
+    assert (caught.value.status, caught.value.retry_after) == (429, 7.0)
+
+
+def test_a_watch_without_an_answer_is_a_transient_error(server: Server, watched: Watched) -> None:
+    server.breaks = "before"
+    with pytest.raises(ApiError) as caught:
+        watched("v1", "ConfigMap", "ops", version="7", seconds=9)
     assert caught.value.transient
 
 
