@@ -15,7 +15,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from ackwright_stream import checkpoint, delivery, ownership, source, state_bucket, transform
+from ackwright_stream import checkpoint, delivery, ownership, processors, source, state_bucket, transform
 from ackwright_stream.cluster import Cluster
 from ackwright_stream.decisions import Decision, fingerprint
 from ackwright_stream.delivery import dead_letters
@@ -158,7 +158,7 @@ class Query:
         if self._executors:
             self._executors.begin()
         columns = sink_columns(self._spark, self._read(), self._job, lanes.sink)
-        with self._checkpoint() as place:
+        with self._checkpoint(columns) as place:
             query = self._start(place, self._delivery.attach(columns, lanes))
             try:
                 self._watch(query)
@@ -168,7 +168,7 @@ class Query:
                 self._letters.close()
 
     @contextmanager
-    def _checkpoint(self) -> Iterator[str]:
+    def _checkpoint(self, output: DataFrame) -> Iterator[str]:
         """The directory of Spark's checkpoint."""
         state = self._job.state
         if state is None:
@@ -179,7 +179,15 @@ class Query:
         set_hadoop(self._spark, state_bucket.login_settings(state))
         try:
             files, now_ms = CheckpointFiles(self._spark, state.checkpoint), int(time.time() * 1000)
-            directory = open_directory(self._job, files, identifier, last, self._positions, now_ms=now_ms)
+            directory = open_directory(
+                self._job,
+                files,
+                identifier,
+                last,
+                self._positions,
+                now_ms=now_ms,
+                always_due=processors.follow_clock(output),
+            )
         except Exception as e:
             raise cause(e) from e
         if last and directory.name == last.directory:

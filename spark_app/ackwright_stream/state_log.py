@@ -68,13 +68,21 @@ class StateChain:
 
 
 def open_directory(
-    job: JobSpec, files: Files, query: str, last: Decision | None, positions: Mapping[Lane, int], *, now_ms: int
+    job: JobSpec,
+    files: Files,
+    query: str,
+    last: Decision | None,
+    positions: Mapping[Lane, int],
+    *,
+    now_ms: int,
+    always_due: bool = False,
 ) -> StateDirectory:
     """The directory behind the last decision, with rebuilt logs; a new one if nothing was decided yet, or if the
     state is lost and its loss accepted.
 
     query: fingerprint() of what computes the state. positions: of all lanes, also of those that were added since the
-    last decision. now_ms: milliseconds since 1970.
+    last decision. now_ms: milliseconds since 1970. always_due: whether a batch without records is due also if the
+    watermark has not moved, because timers follow the clock.
 
     Raises JobError: INVALID_SPEC if the directory belongs to another pipeline, INVALID_TRANSFORM if another query has
     computed the state, STATE_LOST if it is not there.
@@ -95,15 +103,17 @@ def open_directory(
         return StateDirectory(files, secrets.token_hex(8))
     if problem:
         raise state_lost(problem, loss)
-    _rebuild(files, last, positions, now_ms)
+    _rebuild(files, last, positions, now_ms, always_due=always_due)
     return StateDirectory(files, last.directory)
 
 
-def _rebuild(files: Files, last: Decision, positions: Mapping[Lane, int], now_ms: int) -> None:
+def _rebuild(
+    files: Files, last: Decision, positions: Mapping[Lane, int], now_ms: int, *, always_due: bool = False
+) -> None:
     """Makes Spark's logs end with the last decision, and with the positions of lanes that were added since.
 
     Behind it, a batch whose output was written is planned again, with the same records; otherwise one without records
-    if the watermark has moved.
+    if the watermark has moved, or if one is always due.
     """
     for log in _LOGS:
         for name in files.names(f"{last.directory}/{log}"):
@@ -122,7 +132,7 @@ def _rebuild(files: Files, last: Decision, positions: Mapping[Lane, int], now_ms
         return
     # Spark plans it only in the process that ran the batch before, so the next one would wait for records to output
     # what that batch has ended.
-    if (behind := offsets_of_next(offsets, last.watermark_ms, now_ms)) is not None:
+    if (behind := offsets_of_next(offsets, last.watermark_ms, now_ms, always_due=always_due)) is not None:
         files.write(f"{last.directory}/offsets/{last.batch + 1}", behind)
 
 

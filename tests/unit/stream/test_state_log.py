@@ -77,6 +77,16 @@ def test_no_batch_is_planned_unless_the_watermark_has_moved(files: Memory) -> No
     assert files.names("d1/offsets") == ["2", "3"]
 
 
+def test_for_timers_of_the_clock_a_batch_is_always_planned(files: Memory) -> None:
+    unmoved = replace(DECISION, watermark_ms=0)
+    directory = open_directory(JOB, files, "q1", unmoved, POSITIONS, now_ms=NOW, always_due=True)
+    text_behind = directory.offsets(4)
+    assert text_behind is not None
+    assert offsets_of(text_behind) == POSITIONS
+    before = json.loads(DECISION.offsets.splitlines()[1])["batchWatermarkMs"]
+    assert json.loads(text_behind.splitlines()[1]) == {"batchWatermarkMs": before, "batchTimestampMs": NOW, "conf": {}}
+
+
 def test_the_planned_batch_has_the_next_watermark_and_no_records(files: Memory) -> None:
     directory = open_directory(JOB, files, "q1", DECISION, POSITIONS, now_ms=NOW)
     text_behind = directory.offsets(4)
