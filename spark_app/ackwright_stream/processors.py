@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Reason, StateSettings
 from ackwright_stream.spark_internals import join_steps, processor_steps
+from ackwright_stream.spark_internals.processor_steps import Processor
 
 
 def check_processor(output: DataFrame, state: StateSettings, others: Collection[str]) -> None:
@@ -58,9 +59,9 @@ def check_ends(output: DataFrame) -> None:
             )
 
 
-def follow_clock(output: DataFrame) -> bool:
-    """Whether a batch is due although there are neither records nor a new watermark."""
-    return any(processor.by_clock for processor in processor_steps.processors(output))
+def processor_of(output: DataFrame) -> Processor | None:
+    """The processor of a transform that check_processor() has accepted; None if it has none."""
+    return next(iter(processor_steps.processors(output)), None)
 
 
 def _refused(problem: str, remedy: str) -> JobError:

@@ -186,7 +186,7 @@ class Query:
                 last,
                 self._positions,
                 now_ms=now_ms,
-                always_due=processors.follow_clock(output),
+                processor=processors.processor_of(output),
             )
         except Exception as e:
             raise cause(e) from e

@@ -1,7 +1,8 @@
 """The directory of a stateful pipeline's state, and Spark's logs in it, which each start rebuilds from the decision.
 
     <checkpoint>/owner.json             which pipeline the directory belongs to
-    <checkpoint>/<name>/state/          Spark's state files: each has a unique name and is written once
+    <checkpoint>/<name>/state/          Spark's state files: each has a unique name and is written once (state_types.py
+                                        names the exceptions)
     <checkpoint>/<name>/offsets/N       Spark's logs: caches of the decision, from which they are rebuilt
     <checkpoint>/<name>/commits/N
     <checkpoint>/<name>/written.json    at-least-once: the entry of offsets/ of the batch whose output was written last
@@ -22,6 +23,8 @@ from ackwright_stream.decisions import Decision, continues, loss_of, offsets_of_
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import JobSpec, Reason
 from ackwright_stream.positions import Lane
+from ackwright_stream.spark_internals.processor_steps import Processor
+from ackwright_stream.state_types import correct_types, missing_types
 
 _OWNER = "owner.json"
 _WRITTEN = "written.json"
@@ -75,14 +78,13 @@ def open_directory(
     positions: Mapping[Lane, int],
     *,
     now_ms: int,
-    always_due: bool = False,
+    processor: Processor | None = None,
 ) -> StateDirectory:
     """The directory behind the last decision, with rebuilt logs; a new one if nothing was decided yet, or if the
     state is lost and its loss accepted.
 
     query: fingerprint() of what computes the state. positions: of all lanes, also of those that were added since the
-    last decision. now_ms: milliseconds since 1970. always_due: whether a batch without records is due also if the
-    watermark has not moved, because timers follow the clock.
+    last decision. now_ms: milliseconds since 1970. processor: of the query; None if it has none.
 
     Raises JobError: INVALID_SPEC if the directory belongs to another pipeline, INVALID_TRANSFORM if another query has
     computed the state, STATE_LOST if it is not there.
@@ -98,12 +100,15 @@ def open_directory(
             "source.groupId and another checkpoint",
         )
     loss = loss_of(last.to_json(), last.positions)
-    problem = _missing_state(files, last)
+    described = processor is not None and processor.describes_state
+    problem = _missing_state(files, last) or missing_types(files, last, required=described)
     if problem and loss == job.accepted_state_loss:
         return StateDirectory(files, secrets.token_hex(8))
     if problem:
         raise state_lost(problem, loss)
-    _rebuild(files, last, positions, now_ms, always_due=always_due)
+    correct_types(files, job.state.checkpoint if job.state else "", last)
+    # Timers that follow the clock are due although neither records nor the watermark say so.
+    _rebuild(files, last, positions, now_ms, always_due=processor is not None and processor.by_clock)
     return StateDirectory(files, last.directory)
 
 

@@ -24,6 +24,7 @@ class Processor:
     by_clock: bool  # whether its timers and expiries follow the clock, so that they come without records
     by_event_time: bool  # whether its timers follow the watermark
     initial_state: bool  # whether its state begins with rows of another frame
+    describes_state: bool  # whether Spark stores a description of its state, see state_types.py
 
 
 def processors(frame: DataFrame) -> list[Processor]:
@@ -33,7 +34,8 @@ def processors(frame: DataFrame) -> list[Processor]:
 
 
 def _processor(node: Any) -> Processor:
-    if class_name(node) == "FlatMapGroupsInPandasWithState":
+    described = class_name(node) == "TransformWithStateInPySpark"
+    if not described:
         time, columns = str(node.timeout().toString()), len(elements(node.groupingAttributes()))
         name, initial_state = "applyInPandasWithState", False
     else:
@@ -42,4 +44,6 @@ def _processor(node: Any) -> Processor:
         name = "transformWithStateInPandas" if of_pandas else "transformWithState"
         initial_state = bool(node.hasInitialState())
     output_mode = str(node.outputMode().toString()).lower()
-    return Processor(name, columns > 0, output_mode, time in _CLOCK, time in _EVENT_TIME, initial_state)
+    return Processor(
+        name, columns > 0, output_mode, time in _CLOCK, time in _EVENT_TIME, initial_state, describes_state=described
+    )

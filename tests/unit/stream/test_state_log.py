@@ -11,6 +11,7 @@ from ackwright_stream.decisions import offsets_of, offsets_of_next
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Reason
 from ackwright_stream.positions import Lane
+from ackwright_stream.spark_internals.processor_steps import Processor
 from ackwright_stream.state_log import open_directory
 from minimal_job import minimal_job
 from unit.stream.decided import DECISION
@@ -79,7 +80,8 @@ def test_no_batch_is_planned_unless_the_watermark_has_moved(files: Memory) -> No
 
 def test_for_timers_of_the_clock_a_batch_is_always_planned(files: Memory) -> None:
     unmoved = replace(DECISION, watermark_ms=0)
-    directory = open_directory(JOB, files, "q1", unmoved, POSITIONS, now_ms=NOW, always_due=True)
+    clock = Processor("p", True, "update", True, False, initial_state=False, describes_state=False)
+    directory = open_directory(JOB, files, "q1", unmoved, POSITIONS, now_ms=NOW, processor=clock)
     text_behind = directory.offsets(4)
     assert text_behind is not None
     assert offsets_of(text_behind) == POSITIONS
