@@ -38,8 +38,8 @@ class _Description:
 
     @property
     def named(self) -> list[str]:
-        """The files of types, below the directory of all state of the pipeline."""
-        return [f"{self.types}/{path.rpartition('/')[2]}" for store in self.content[_STORES] for path in store[_PATHS]]
+        """The names of the files of types. They are not text."""
+        return [path.rpartition("/")[2] for store in self.content[_STORES] for path in store[_PATHS]]
 
     def at(self, root: str) -> str | None:
         """The text of the file for the state in a directory; None if it needs no other one."""
@@ -60,13 +60,12 @@ def missing_types(files: Files, last: Decision, *, required: bool) -> str | None
     """
     try:
         descriptions = _descriptions(files, last)
-        named = [file for description in descriptions for file in description.named]
+        absent = [f"{d.types}/{name}" for d in descriptions for name in {*d.named} - {*files.names(d.types)}]
     except (AttributeError, KeyError, TypeError, ValueError) as e:
         return f"the description of the state of a processor in {last.directory} cannot be read ({e!r})"
     if required and not descriptions:
         return f"{last.directory}/state below the checkpoint lacks {_METADATA} of the processor"
-    absent = next((file for file in named if files.read(file) is None), None)
-    return f"{absent} below the checkpoint, with the types of a processor's state, is missing" if absent else None
+    return f"{absent[0]} below the checkpoint, with the types of a processor's state, is missing" if absent else None
 
 
 def correct_types(files: Files, root: str, last: Decision) -> None:

@@ -40,7 +40,7 @@ def _processor(node: Any) -> Processor:
         name, initial_state = "applyInPandasWithState", False
     else:
         time, columns = str(node.timeMode().toString()), int(node.groupingAttributesLen())
-        of_pandas = str(node.userFacingDataType().toString()) == "PANDAS"
+        of_pandas = str(node.userFacingDataType().toString()) == "pandas"
         name = "transformWithStateInPandas" if of_pandas else "transformWithState"
         initial_state = bool(node.hasInitialState())
     output_mode = str(node.outputMode().toString()).lower()

@@ -5,25 +5,32 @@ See docs/protocol.md#stateful-pipelines.
 
 from __future__ import annotations
 
+import os
 import random
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import yaml
+from confluent_kafka import Producer
 
 from ackwright.local.kafka import EmbeddedKafka
-from integration.support.pipelines import read
+from ackwright_stream.jobspec import ExitCode
+from integration.support.pipelines import create_topics, job_of, read, running
 from integration.support.processor_pipelines import process, schema_files
 from integration.support.stateful_pipelines import (
     OF_GROUP,
     Counted,
     StatefulPipeline,
     counted_behind_another_log,
+    create_decisions,
     stateful_pipeline,
 )
 from integration.support.stateful_windows import OF_WINDOW, ended_windows
-from waiting import wait_until
+from unit.documents import ROOT
+from waiting import ANSWER, WAIT, wait_until
 
 POINTS = ("batch-start", "stored", "evaluated", "before-commit", "after-commit", "batch-end")
 
@@ -55,6 +62,18 @@ def test_state_and_output_are_of_one_evaluation_over_kills(
     state = pipeline.last_decision().state
     assert {len(ids) for of_operator in state.values() for ids in of_operator} == {1}
     assert len(schema_files(pipeline.state)) == (0 if function == "with_group_state" else 1)
+
+
+def test_state_that_was_moved_goes_on(pipeline: StatefulPipeline) -> None:
+    """Spark names the file of a processor's types by its whole path."""
+    process(pipeline, "of_rows")
+    pipeline.drained()
+    moved = pipeline.state.rename(pipeline.state.with_name("moved"))
+    assert pipeline.spec.state is not None
+    pipeline.spec = replace(pipeline.spec, state=replace(pipeline.spec.state, checkpoint=str(moved)))
+    pipeline.feed()
+    pipeline.drained()
+    assert pipeline.counted() == Counted()
 
 
 def test_a_driver_killed_at_random_points(pipeline: StatefulPipeline) -> None:
@@ -111,6 +130,39 @@ def test_timers_of_event_time_come_once(kafka: EmbeddedKafka, tmp_path: Path) ->
             pipeline.drain(job)
         output = sorted((int(r.key or b""), int(r.value or b"")) for r in read(pipeline.servers, pipeline.sink))
         assert output == [(begin, OF_WINDOW) for begin in passed]
+
+
+def test_the_example_reports_each_silent_sensor_once(kafka: EmbeddedKafka, tmp_path: Path) -> None:
+    resource = yaml.safe_load((ROOT / "examples" / "silent-sensors.yaml").read_text())
+    source, sink = (f"{name}-{uuid.uuid4().hex[:8]}" for name in ("signals", "silent"))
+    create_topics(kafka.bootstrap_servers, source, sink, partitions=1)
+    create_decisions(kafka.bootstrap_servers)
+    resource["metadata"]["name"] = source
+    resource["spec"]["kafka"]["bootstrapServers"] = kafka.bootstrap_servers
+    resource["spec"]["source"]["topics"], resource["spec"]["sink"]["kafka"]["topic"] = [source], sink
+    job = job_of({**resource, "spec": {**resource["spec"], "topics": []}}, tmp_path)
+    assert job.state is not None
+    job = replace(job, state=replace(job.state, checkpoint=str(tmp_path / "state")))
+    environment = {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+
+    def send(*signals: tuple[str, str]) -> None:
+        producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "acks": "all"})
+        for sensor, at in signals:
+            producer.produce(source, f'{{"sensor": "{sensor}", "at": "2026-03-01T{at}Z"}}'.encode(), partition=0)
+        assert producer.flush(ANSWER) == 0
+
+    send(("a", "10:00:00"), ("b", "10:01:00"), ("a", "10:08:00"))
+    for point in ("evaluated", "batch-end"):
+        with running(job, tmp_path / point, environment) as driver:
+            driver.arrived(driver.arm(point))
+            driver.job.kill()
+    send(("c", "10:14:00"), ("a", "10:15:00"))
+    with running(job, tmp_path / "last", environment) as driver:
+        driver.until_position(1, 5)
+        wait_until(lambda: read(kafka.bootstrap_servers, sink), "the silent sensor is reported")
+        driver.job.drain()
+        assert driver.job.wait(WAIT) == ExitCode.OK, driver.job.failure()
+    assert [(r.key, r.value) for r in read(kafka.bootstrap_servers, sink)] == [(b"b", b"b 2026-03-01 10:01:00")]
 
 
 def test_timers_of_the_clock_come_once_and_state_expires(kafka: EmbeddedKafka, tmp_path: Path) -> None:

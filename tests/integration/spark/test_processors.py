@@ -9,6 +9,7 @@ import sys
 import types
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from ackwright_stream import processors, source, transform
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Format, JobSpec, Reason, StateSettings, Transform
 from integration.support.raw_records import JOB
+from integration.support.stateful_pipelines import with_state
 
 TIMED = StateSettings(2, "/nowhere", "update", "at", "5 seconds", 1_000)
 UNTIMED = replace(TIMED, event_time=None, watermark_delay=None)
@@ -58,9 +60,10 @@ def module() -> Iterator[types.ModuleType]:
 
 
 def job(state: StateSettings, *, available_now: bool = False) -> JobSpec:
+    stateful = with_state(JOB, Path("/nowhere"))
     source_ = replace(JOB.source, format=Format.JSON, schema="key STRING, value STRING, at TIMESTAMP")
     of_module = Transform(module="my_processor", function="transform")
-    return replace(JOB, source=source_, transform=of_module, state=state, available_now=available_now)
+    return replace(stateful, source=source_, transform=of_module, state=state, available_now=available_now)
 
 
 def output(spark: SparkSession, module: types.ModuleType, function: Frames, of: JobSpec) -> DataFrame:
