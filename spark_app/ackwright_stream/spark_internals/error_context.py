@@ -9,7 +9,7 @@ _SHOWN = 200  # characters
 _WITHOUT_CAUSE = "TransformWithStateInPySpark driver worker exited unexpectedly"
 
 
-def whole_text(failure: BaseException) -> str:
+def text_with_causes(failure: BaseException) -> str:
     """The text of an error, with those of the errors that it wraps if it says nothing of them."""
     texts = [str(failure)]
     if _WITHOUT_CAUSE in texts[0]:
