@@ -109,7 +109,7 @@ def _of_state(spark: SparkSession, job: JobSpec, view: KafkaView, sink: SinkRead
     stream = _view(job, source.read_stream(spark, job, "earliest"), late=True)
     shape = audit_state.shape_of(job, transform.run_transform(spark, stream, job.transform, job.state))
     records, _, _ = _records(spark, job, none, none, late=True)
-    empty = sink.to_sink_columns(transform.run_transform(spark, records, job.transform, job.state))
+    empty = sink.to_sink_columns(audit_state.output_of(spark, job, records, shape))
     leeway = _leeway(job, sink)
     moment = audit_state.fix_moment(job, sink, Output(empty, (), ()), lanes, leeway)
     if moment is None:

@@ -16,7 +16,7 @@ The code that evaluates batches, and the one that decides them, is not used here
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -24,6 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from ackwright_stream import audit_apart, transform
 from ackwright_stream.audit_apart import Leeway
@@ -36,6 +37,7 @@ from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import JobSpec, Reason
 from ackwright_stream.spark_internals import outer_joins
 from ackwright_stream.spark_internals.state_steps import (
+    PROCESSORS,
     StateKey,
     StateStep,
     state_steps,
@@ -110,6 +112,8 @@ class Shape:
     timed: StateKey | None  # the key that the watermark ends; None: state stays forever
     unjudged: str | None  # why its output cannot be computed again; None: it can
     row_ends: tuple[outer_joins.RowEnd, ...] = ()  # of a join: when it writes rows without a match
+    # Of an output that only the stream can compute: the type of its rows.
+    of_stream_alone: StructType | None = None
 
     @property
     def aggregates(self) -> bool:
@@ -127,6 +131,9 @@ class Shape:
 def shape_of(job: JobSpec, stream: DataFrame) -> Shape:
     """The shape of the transform. stream: its output of a stream."""
     steps = state_steps(stream)
+    if any(step.kind in PROCESSORS for step in steps):
+        reason = "a processor in Python computes its output by batches and timers"
+        return Shape(None, None, reason, of_stream_alone=stream.schema)
     if len(steps) != 1:
         return Shape(None, None, f"the transform keeps state in {len(steps)} steps")
     [step] = steps
@@ -157,6 +164,19 @@ def _unjudged(step: StateStep, timed: Sequence[StateKey], *, watermark: bool) ->
     return None
 
 
+def _no_rows(records: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for _ in records:
+        pass
+    yield from ()
+
+
+def output_of(spark: SparkSession, job: JobSpec, records: DataFrame, shape: Shape) -> DataFrame:
+    """The transform's output of these records; of what only the stream can compute, no rows: they are counted alone."""
+    if shape.of_stream_alone is not None:
+        return records.mapInArrow(_no_rows, shape.of_stream_alone)
+    return transform.run_transform(spark, records, job.transform, job.state)
+
+
 def compare(
     spark: SparkSession,
     job: JobSpec,
@@ -179,7 +199,7 @@ def compare(
     counting = records
     if shape.timed and shape.step and not unjudged:
         counting = _counting(spark, job, records, shape.timed, history)
-    output = transform.run_transform(spark, counting, job.transform, job.state)
+    output = output_of(spark, job, counting, shape)
     if shape.joins and not unjudged:
         ended = history.last.emitted_before * _MS
         output = outer_joins.without_later_rows(spark, output, shape.row_ends, ended)

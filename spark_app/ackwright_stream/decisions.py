@@ -198,17 +198,18 @@ def offsets_with(text: str, added: Mapping[Lane, int]) -> str:
     return "\n".join([*head, *(line for _ in sources)])
 
 
-def offsets_of_next(text: str, watermark_ms: int, now_ms: int) -> str | None:
+def offsets_of_next(text: str, watermark_ms: int, now_ms: int, *, always_due: bool = False) -> str | None:
     """The text of an entry of Spark's log of offsets that plans a batch without records behind this one; None unless
-    the watermark has moved.
+    the watermark has moved, or one is always due.
 
     watermark_ms: of the next batch. now_ms: what current_timestamp() returns in it, milliseconds since 1970.
     """
     version, head, *sources = text.splitlines()
     metadata = json.loads(head)
-    if metadata["batchWatermarkMs"] >= watermark_ms:
+    if metadata["batchWatermarkMs"] >= watermark_ms and not always_due:
         return None
-    next_metadata = {**metadata, "batchWatermarkMs": watermark_ms, "batchTimestampMs": now_ms}
+    next_watermark_ms = max(metadata["batchWatermarkMs"], watermark_ms)
+    next_metadata = {**metadata, "batchWatermarkMs": next_watermark_ms, "batchTimestampMs": now_ms}
     return "\n".join([version, json.dumps(next_metadata, separators=(",", ":")), *sources])
 
 

@@ -10,7 +10,7 @@ import re
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Reason
 from ackwright_stream.reasons import REASONS
-from ackwright_stream.spark_internals.error_context import failed_sql
+from ackwright_stream.spark_internals.error_context import failed_sql, text_with_causes
 from ackwright_stream.storage_errors import shortened
 
 # Spark's text can quote records, so the name of an exception counts only where Spark prints an exception, and the first
@@ -121,7 +121,7 @@ def cause(failure: BaseException) -> JobError:
     """
     if isinstance(failure, JobError):
         return failure
-    text = str(failure)
+    text = text_with_causes(failure)
     raised = _PYTHON.findall(text)
     job_errors = [m for m in map(_JOB_ERROR.match, raised) if m and m["reason"] in Reason._value2member_map_]
     if job_errors:

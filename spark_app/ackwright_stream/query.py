@@ -15,7 +15,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from ackwright_stream import checkpoint, delivery, ownership, source, state_bucket, transform
+from ackwright_stream import checkpoint, delivery, ownership, processors, source, state_bucket, transform
 from ackwright_stream.cluster import Cluster
 from ackwright_stream.decisions import Decision, fingerprint, state_unread
 from ackwright_stream.delivery import dead_letters
@@ -173,7 +173,7 @@ class Query:
         if self._executors:
             self._executors.begin()
         columns = sink_columns(self._spark, self._read(), self._job, lanes.sink)
-        with self._checkpoint() as place:
+        with self._checkpoint(columns) as place:
             query = self._start(place, self._delivery.attach(columns, lanes))
             try:
                 self._watch(query)
@@ -183,7 +183,7 @@ class Query:
                 self._letters.close()
 
     @contextmanager
-    def _checkpoint(self) -> Iterator[str]:
+    def _checkpoint(self, output: DataFrame) -> Iterator[str]:
         """The directory of Spark's checkpoint."""
         state = self._job.state
         if state is None:
@@ -195,7 +195,14 @@ class Query:
         try:
             files, now_ms = CheckpointFiles(self._spark, state.checkpoint), int(time.time() * 1000)
             directory = open_directory(
-                self._job, files, identifier, last, self._positions, now_ms=now_ms, unread=self._unread_state
+                self._job,
+                files,
+                identifier,
+                last,
+                self._positions,
+                now_ms=now_ms,
+                processor=processors.processor_of(output),
+                unread=self._unread_state,
             )
         except Exception as e:
             raise cause(e) from e

@@ -1,7 +1,8 @@
 """The directory of a stateful pipeline's state, and Spark's logs in it, which each start rebuilds from the decision.
 
     <checkpoint>/owner.json             which pipeline the directory belongs to
-    <checkpoint>/<name>/state/          Spark's state files: each has a unique name and is written once
+    <checkpoint>/<name>/state/          Spark's state files: each has a unique name and is written once (state_types.py
+                                        names the exceptions)
     <checkpoint>/<name>/offsets/N       Spark's logs: caches of the decision, from which they are rebuilt
     <checkpoint>/<name>/commits/N
     <checkpoint>/<name>/written.json    at-least-once: the entry of offsets/ of the batch whose output was written last
@@ -22,6 +23,8 @@ from ackwright_stream.decisions import Decision, continues, loss_of, offsets_of_
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import JobSpec, Reason
 from ackwright_stream.positions import Lane
+from ackwright_stream.spark_internals.processor_steps import Processor
+from ackwright_stream.state_types import correct_types, missing_types
 
 _OWNER = "owner.json"
 _WRITTEN = "written.json"
@@ -77,12 +80,14 @@ def open_directory(
     *,
     now_ms: int,
     unread: str | None = None,
+    processor: Processor | None = None,
 ) -> StateDirectory:
     """The directory behind the last decision, with rebuilt logs; a new one if nothing was decided yet, or if the
     state is lost and its loss accepted.
 
     query: fingerprint() of what computes the state. positions: of all lanes, also of those that were added since the
     last decision. now_ms: milliseconds since 1970. unread: loss_of() state that Spark could not load before.
+    processor: of the query; None if it has none.
 
     Raises JobError: INVALID_SPEC if the directory belongs to another pipeline, INVALID_TRANSFORM if another query has
     computed the state, STATE_LOST if a last file of it is missing. Spark reads the files, and reports what is damaged,
@@ -99,20 +104,25 @@ def open_directory(
             "source.groupId and another checkpoint",
         )
     loss = loss_of(last.to_json(), last.positions)
-    problem = _missing_state(files, last)
+    described = processor is not None and processor.describes_state
+    problem = _missing_state(files, last) or missing_types(files, last, required=described)
     if (problem or unread == loss) and loss == job.accepted_state_loss:
         return StateDirectory(files, secrets.token_hex(8))
     if problem:
         raise state_lost(problem, loss)
-    _rebuild(files, last, positions, now_ms)
+    correct_types(files, job.state.checkpoint if job.state else "", last)
+    # Timers that follow the clock are due although neither records nor the watermark say so.
+    _rebuild(files, last, positions, now_ms, always_due=processor is not None and processor.by_clock)
     return StateDirectory(files, last.directory)
 
 
-def _rebuild(files: Files, last: Decision, positions: Mapping[Lane, int], now_ms: int) -> None:
+def _rebuild(
+    files: Files, last: Decision, positions: Mapping[Lane, int], now_ms: int, *, always_due: bool = False
+) -> None:
     """Makes Spark's logs end with the last decision, and with the positions of lanes that were added since.
 
     Behind it, a batch whose output was written is planned again, with the same records; otherwise one without records
-    if the watermark has moved.
+    if the watermark has moved, or if one is always due.
     """
     for log in _LOGS:
         for name in files.names(f"{last.directory}/{log}"):
@@ -132,7 +142,7 @@ def _rebuild(files: Files, last: Decision, positions: Mapping[Lane, int], now_ms
         return
     # Spark plans it only in the process that ran the batch before, so the next one would wait for records to output
     # what that batch has ended.
-    if (behind := offsets_of_next(offsets, last.watermark_ms, now_ms)) is not None:
+    if (behind := offsets_of_next(offsets, last.watermark_ms, now_ms, always_due=always_due)) is not None:
         files.write(f"{last.directory}/offsets/{last.batch + 1}", behind)
 
 

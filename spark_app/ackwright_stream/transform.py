@@ -10,12 +10,12 @@ import importlib
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from ackwright_stream import joins, source
+from ackwright_stream import joins, processors, source
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import REFUSED_FUNCTIONS, JobSpec, Reason, StateSettings, Transform
 from ackwright_stream.spark_internals import logical_plan
 from ackwright_stream.spark_internals.session import drop_functions, silence_analysis_log
-from ackwright_stream.spark_internals.state_steps import state_steps
+from ackwright_stream.spark_internals.state_steps import PROCESSORS, state_steps
 
 VIEW = "source"
 
@@ -52,6 +52,11 @@ _SQL_WORDS = {
     "Distinct": "DISTINCT",
     "EventTimeWatermark": "a watermark",
     "Except": "EXCEPT",
+    "FlatMapCoGroupsInArrow": "cogroup",
+    "FlatMapCoGroupsInPandas": "cogroup",
+    "FlatMapGroupsInArrow": "applyInArrow",
+    "FlatMapGroupsInPandas": "applyInPandas",
+    "FlatMapGroupsInPandasWithState": "applyInPandasWithState",
     "GlobalLimit": "LIMIT",
     "Intersect": "INTERSECT",
     "Join": "JOIN",
@@ -59,22 +64,24 @@ _SQL_WORDS = {
     "LocalLimit": "LIMIT",
     "Offset": "OFFSET",
     "Pivot": "PIVOT",
+    "RebalancePartitions": "a REBALANCE hint",
     "Repartition": "repartition or coalesce",
     "RepartitionByExpression": "DISTRIBUTE BY, CLUSTER BY or repartition",
     "Sample": "TABLESAMPLE",
     "ScriptTransformation": "TRANSFORM … USING",
     "Sort": "ORDER BY or SORT BY",
+    "TransformWithStateInPySpark": "transformWithState",
     "Union": "UNION",
+    "UpdateEventTimeWatermarkColumn": "transformWithState with eventTimeColumnName",
     "Window": "a window function (OVER)",
 }
 # Spark calls these deterministic because they are fixed once per query; the audit is another query.
 _TIME = frozenset({"CurrentTimestamp", "CurrentDate", "CurrentTime", "LocalTimestamp", "Now", "CurrentBatchTimestamp"})
 
 
+_DEDUPLICATION = frozenset({"Deduplicate", "DeduplicateWithinWatermark", "Distinct"})
 # Steps that keep state, and those that Spark needs for them.
-_STATEFUL = frozenset(
-    {"Aggregate", "Deduplicate", "DeduplicateWithinWatermark", "EventTimeWatermark", "Distinct", "Join"}
-)
+_STATEFUL = _DEDUPLICATION | PROCESSORS | {"Aggregate", "EventTimeWatermark", "Join"}
 
 
 def apply_transform(spark: SparkSession, raw: DataFrame, job: JobSpec, keep: source.Keep | None = None) -> DataFrame:
@@ -86,7 +93,10 @@ def apply_transform(spark: SparkSession, raw: DataFrame, job: JobSpec, keep: sou
     NOT_STATELESS.
     """
     records = source.parse(raw, job.source, registry=job.schema_registry, keep=keep, sink=job.sink.kind)
-    return run_transform(spark, records, job.transform, job.state)
+    output = run_transform(spark, records, job.transform, job.state)
+    if job.available_now and job.state is not None:
+        processors.check_ends(output)
+    return output
 
 
 def run_transform(
@@ -203,7 +213,7 @@ def check_stateful(output: DataFrame, state: StateSettings) -> None:
             raise JobError(
                 Reason.INVALID_TRANSFORM,
                 f"the transform uses {construct}, which is not built for stateful pipelines; they take GROUP BY, "
-                "dropDuplicates, JOIN and what treats each record on its own",
+                "dropDuplicates, JOIN, transformWithState and what treats each record on its own",
             )
     if any(step.in_one_group for step in steps):
         raise JobError(Reason.INVALID_TRANSFORM, "the transform aggregates all records in one group; add GROUP BY")
@@ -212,6 +222,10 @@ def check_stateful(output: DataFrame, state: StateSettings) -> None:
         raise JobError(Reason.INVALID_TRANSFORM, "the transform keeps no state, although state is set; remove state")
     if "Join" in keeping:
         joins.check_join(output, state, {_SQL_WORDS[name] for name in keeping if name != "Join"})
+    if of_processors := [i for i, name in enumerate(keeping) if name in PROCESSORS]:
+        behind, before = keeping[: of_processors[0]], keeping[of_processors[-1] + 1 :]  # a step precedes its inputs
+        others = {*behind, *before} - (_DEDUPLICATION - {*behind})
+        processors.check_processor(output, state, {_SQL_WORDS[name] for name in others})
     if state.output_mode == "append" and output.isStreaming:
         _require_groups_that_end(output)
 

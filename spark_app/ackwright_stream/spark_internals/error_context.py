@@ -1,4 +1,4 @@
-"""The SQL in which an error occurred, of the error or of the one that it wraps."""
+"""What an error of Spark does not say itself: the SQL in which it occurred, and the errors that it wraps."""
 
 from __future__ import annotations
 
@@ -6,6 +6,18 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException, QueryContextType
 
 _SHOWN = 200  # characters
+_WITHOUT_CAUSE = "TransformWithStateInPySpark driver worker exited unexpectedly"
+
+
+def text_with_causes(failure: BaseException) -> str:
+    """The text of an error, with those of the errors that it wraps if it says nothing of them."""
+    texts = [str(failure)]
+    if _WITHOUT_CAUSE in texts[0]:
+        wrapped = getattr(failure, "_cause", None)
+        while wrapped is not None:
+            texts.append(str(wrapped))
+            wrapped = getattr(wrapped, "_cause", None)
+    return "\n".join(texts)
 
 
 def failed_sql(failure: BaseException | None) -> str | None:

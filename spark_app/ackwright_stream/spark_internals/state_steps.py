@@ -10,7 +10,8 @@ from pyspark.sql import functions as F
 
 from ackwright_stream.spark_internals.logical_plan import Step, class_name, elements, nodes
 
-_STATEFUL = frozenset({"Aggregate", "Deduplicate", "DeduplicateWithinWatermark", "Distinct", "Join"})
+PROCESSORS = frozenset({"FlatMapGroupsInPandasWithState", "TransformWithStateInPySpark"})  # functions of Python
+_STATEFUL = PROCESSORS | {"Aggregate", "Deduplicate", "DeduplicateWithinWatermark", "Distinct", "Join"}
 _WATERMARK, _WINDOW, _SESSION = "spark.watermarkDelayMs", "spark.timeWindow", "spark.sessionWindow"
 # Their result depends on the order of their input, if that has fractions.
 _ROUNDED = frozenset({"Sum", "Average", "StddevPop", "StddevSamp", "VariancePop", "VarianceSamp", "Corr", "Skewness"})
@@ -32,7 +33,7 @@ class StateStep:
     """One step that keeps state."""
 
     kind: str  # the simple name of its class, such as Aggregate
-    keys: tuple[StateKey, ...]  # of a join: the event time alone
+    keys: tuple[StateKey, ...]  # of a join: the event time alone; of a processor: none
     rounds: bool  # whether its result depends on the order of the records, by the rounding of fractions
     overlapping: bool  # whether a record may belong to several of its windows or groups
     java: Any  # org.apache.spark.sql.catalyst.plans.logical.LogicalPlan
@@ -76,6 +77,8 @@ def _step(node: Any) -> StateStep:
     if kind == "Join":
         timed = [a for a in elements(node.left().output()) if a.metadata().contains(_WATERMARK)]  # as on the right
         return StateStep(kind, tuple(map(_key, timed[:1])), rounds=False, overlapping=overlapping, java=node)
+    if kind in PROCESSORS:
+        return StateStep(kind, (), rounds=False, overlapping=overlapping, java=node)
     if kind == "Aggregate":
         keys, rounds = node.groupingExpressions(), any(_rounds(e.java) for e in Step(node).expressions())
     else:

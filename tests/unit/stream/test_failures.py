@@ -203,6 +203,22 @@ def test_the_sql_that_failed_is_named_also_from_the_error_of_a_task() -> None:
     assert cause(InSql(f"Job aborted due to stage failure: {DIVISION}", cause=task)).message == expected
 
 
+def test_the_error_of_a_processors_init_is_that_of_python() -> None:
+    """Spark says of it only that its worker has crashed."""
+    outer, middle, inner = (
+        Exception("TransformWithStateInPySpark driver worker exited unexpectedly (crashed)"),
+        Exception("TransformWithStateInPySpark driver worker exited unexpectedly (crashed)"),
+        Exception(
+            "[STREAMING_PYTHON_RUNNER_INITIALIZATION_FAILURE] Streaming Runner initialization failed, returned -2. "
+            'Cause: Traceback (most recent call last):\n  File "p.py", line 22, in init\n    raise ValueError("bad")\n'
+            "ValueError: bad\n SQLSTATE: XXKST"
+        ),
+    )
+    outer._cause, middle._cause = middle, inner  # type: ignore[attr-defined]
+    error = cause(outer)
+    assert (error.reason, error.message) == (Reason.BATCH_FAILED, "a Python worker failed: ValueError: bad")
+
+
 def test_an_error_whose_context_went_with_the_jvm_is_reported_without_it() -> None:
     class Ended(InSql):
         def getQueryContext(self) -> list[Any]:

@@ -11,6 +11,7 @@ from ackwright_stream.decisions import loss_of, offsets_of, offsets_of_next
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import JobSpec, Reason
 from ackwright_stream.positions import Lane
+from ackwright_stream.spark_internals.processor_steps import Processor
 from ackwright_stream.state_log import open_directory
 from minimal_job import minimal_job
 from unit.stream.decided import DECISION
@@ -76,6 +77,17 @@ def test_logs_are_rebuilt_and_later_entries_are_deleted(files: Memory) -> None:
 def test_no_batch_is_planned_unless_the_watermark_has_moved(files: Memory) -> None:
     open_directory(JOB, files, "q1", replace(DECISION, watermark_ms=0), POSITIONS, now_ms=NOW)
     assert files.names("d1/offsets") == ["2", "3"]
+
+
+def test_for_timers_of_the_clock_a_batch_is_always_planned(files: Memory) -> None:
+    unmoved = replace(DECISION, watermark_ms=0)
+    clock = Processor("p", True, "update", True, False, initial_state=False, describes_state=False)
+    directory = open_directory(JOB, files, "q1", unmoved, POSITIONS, now_ms=NOW, processor=clock)
+    text_behind = directory.offsets(4)
+    assert text_behind is not None
+    assert offsets_of(text_behind) == POSITIONS
+    before = json.loads(DECISION.offsets.splitlines()[1])["batchWatermarkMs"]
+    assert json.loads(text_behind.splitlines()[1]) == {"batchWatermarkMs": before, "batchTimestampMs": NOW, "conf": {}}
 
 
 def test_the_planned_batch_has_the_next_watermark_and_no_records(files: Memory) -> None:
