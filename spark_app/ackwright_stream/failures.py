@@ -63,6 +63,12 @@ _KAFKA = tuple(
 _S3A = re.compile(
     r"(?:^|: )(?P<text>(?:java|org\.apache\.hadoop)\.[\w.$]+: [^\n]*?software\.amazon\.awssdk\.[^\n]*)", re.MULTILINE
 )
+# A stage could not read what an executor had stored for it, and stages of stateful pipelines do not run again.
+_LOST_OUTPUT = re.compile(
+    r"(?:^|: )(?:ShuffleMap|Result)Stage \d+ \([^\n]*\) has failed the maximum allowable number of times: \d+\. "
+    r"Most recent failure reason:\s+(?P<cause>[^\n]+)",
+    re.MULTILINE,
+)
 _PACKAGE = "org.apache.kafka.common.errors."
 # Of a failed call into Spark, py4j prints first that it failed. The cause is that of the last attempt of a task, or the
 # last one named.
@@ -117,6 +123,12 @@ def cause(failure: BaseException) -> JobError:
     if match := _S3A.search(text):  # Spark's own condition around it says only that a state file was not written
         return JobError(
             Reason.STATE_UNREACHABLE, shortened(match["text"].strip()), REASONS[Reason.STATE_UNREACHABLE].remedy
+        )
+    if match := _LOST_OUTPUT.search(text):
+        return JobError(
+            Reason.BATCH_FAILED,
+            f"an executor is gone whose output the batch needs ({shortened(match['cause'].strip())}); the batch is "
+            "evaluated again. If this repeats, check why executors end, and whether they can connect to each other",
         )
     condition = next((m for m in _CONDITION.finditer(text) if m["name"] not in _WRAPPERS), None)
     if condition:
