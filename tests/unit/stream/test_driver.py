@@ -21,7 +21,7 @@ from ackwright_stream.jobspec import Guarantee, JobSpec, Reason, Restart
 from ackwright_stream.progress import Progress
 from ackwright_stream.query import Query, QueryFailed
 from ackwright_stream.sinks import registry
-from ackwright_stream.spark_internals import session
+from ackwright_stream.spark_internals import executors, session
 from minimal_job import minimal_job
 
 SQL = JobError(Reason.BATCH_FAILED, "Division by zero")
@@ -170,7 +170,7 @@ def test_a_lost_executor_does_not_end_the_driver_of_a_stateful_pipeline(
             lost.append(str(len(attempts)))
         raise QueryFailed(SQL)
 
-    monkeypatch.setattr(driver.executors, "ended", lambda _: frozenset(lost))
+    monkeypatch.setattr(executors, "ended", lambda _: frozenset(lost))
     subject = driver_with(
         monkeypatch,
         lambda *_, **__: SimpleNamespace(run=fail, size=None),
