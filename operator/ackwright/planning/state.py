@@ -246,6 +246,7 @@ def _keeps_state(pipeline: DeliveryPipeline) -> bool:
     return checkpoint is not None and (checkpoint.volume is not None or state_uri(pipeline) is not None)
 
 
+IN_DRIVER = "the driver runs the tasks itself, because one node at a time can mount the volume with the state"
 # In CEL, of the spec: whether the state is in a bucket.
 IN_BUCKET = f"(has(self.checkpoint) && has(self.checkpoint.uri) && self.checkpoint.uri.startsWith('{S3A_SCHEME}'))"
 _VALIDATIONS: tuple[Validation[DeliveryPipeline], ...] = (

@@ -350,7 +350,7 @@ _VALIDATIONS: tuple[Validation[DeliveryPipeline], ...] = (
         cel=(Cel("!self.standby || !has(self.checkpoint) || !has(self.checkpoint.volume)", on="spec", at=".standby"),),
     ),
     Validation(
-        "the driver runs the tasks itself, because one node at a time can mount the volume with the state",
+        state.IN_DRIVER,
         f"remove autoscaling and choose driver.cores; with checkpoint.uri: {S3A_SCHEME}bucket/prefix in place of the "
         "volume, executor.instances executors run them",
         ("spec.spark.executor", "spec.state", "spec.checkpoint"),

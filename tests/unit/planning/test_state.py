@@ -245,6 +245,14 @@ def test_control_the_driver_runs_the_tasks_with_state_on_a_volume() -> None:
     assert "SPARK_DIST_CLASSPATH" not in {variable["name"] for variable in pod["containers"][0]["env"]}
 
 
+def test_executors_that_a_volume_leaves_unused_are_a_warning() -> None:
+    [warning] = judge(pipeline(spark=EXECUTORS)).warnings
+    assert str(warning).startswith("spec.spark.executor: is not used: the driver runs the tasks itself, because one ")
+    assert "checkpoint.uri: s3a://bucket/prefix" in str(warning)
+    assert judge(pipeline(checkpoint=S3A, spark=EXECUTORS)).warnings == ()
+    assert judge(pipeline(spark={"driver": {"cores": 5}})).warnings == ()
+
+
 def test_the_pods_that_run_the_tasks_have_room_for_the_memory_of_rocksdb() -> None:
     limit = int(values(plan(pipeline()).spark)["spark.sql.streaming.stateStore.rocksdb.maxMemoryUsageMB"])
     overhead = "spark.executor.memoryOverhead"
