@@ -106,7 +106,7 @@ RUN set -eu; \
 FROM java AS spark-runtime
 COPY --from=spark-requirements /opt/ackwright /opt/ackwright
 COPY --from=spark-jars /opt/ackwright/jars /opt/ackwright/jars
-# Only drivers with state in a bucket have these in their class path.
+# Only pods of pipelines with state in a bucket have these in their class path.
 COPY --from=spark-jars /opt/ackwright/s3 /opt/ackwright/s3
 RUN ln -s /opt/ackwright/jars/*.jar /opt/ackwright/spark/jars/ && \
     printf ':%s' /opt/ackwright/spark/jars/*.jar | cut -c2- >/opt/ackwright/classpath

@@ -35,10 +35,10 @@ executor() {
     eval "set -- \"\$@\" \"\$SPARK_JAVA_OPT_$n\""
     n=$((n + 1))
   done
-  # Spark's directory of configuration comes last, because the archive fits only a path that begins with the jars.
+  # The archive fits only a path that begins with the jars.
   # shellcheck disable=SC2086 # $archive is several words
   exec java $archive "$@" "-Xms$SPARK_EXECUTOR_MEMORY" "-Xmx$SPARK_EXECUTOR_MEMORY" \
-    -cp "${SPARK_CLASSPATH:+$SPARK_CLASSPATH:}$class_path:$SPARK_HOME/jars/*${SPARK_CONF_DIR:+:$SPARK_CONF_DIR}" \
+    -cp "${SPARK_CLASSPATH:+$SPARK_CLASSPATH:}$class_path:$SPARK_HOME/jars/*${SPARK_DIST_CLASSPATH:+:$SPARK_DIST_CLASSPATH}${SPARK_CONF_DIR:+:$SPARK_CONF_DIR}" \
     org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend \
     --driver-url "$SPARK_DRIVER_URL" --executor-id "$SPARK_EXECUTOR_ID" --cores "$SPARK_EXECUTOR_CORES" \
     --app-id "$SPARK_APPLICATION_ID" --hostname "$SPARK_EXECUTOR_POD_IP" --podName "$SPARK_EXECUTOR_POD_NAME" \

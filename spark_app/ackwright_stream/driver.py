@@ -33,7 +33,7 @@ from ackwright_stream.reasons import REASONS
 from ackwright_stream.reports import StartPart, State
 from ackwright_stream.sinks import registry
 from ackwright_stream.sinks.base import Sink
-from ackwright_stream.spark_internals import memory, session, version
+from ackwright_stream.spark_internals import executors, memory, session, version
 from ackwright_stream.standby import Standby
 from ackwright_stream.warm_up import start_workers, warm_up
 
@@ -59,6 +59,7 @@ class Driver:
         self._failed_batch: FailedBatch | None = None  # of the query before, until its claims are counted
         self._executors: Executors | None = None  # with autoscaling, once Spark has started
         self._unread_state: str | None = None  # as QueryFailed.unread_state, of the last query that had one
+        self._ended_executors: frozenset[str] = frozenset()
 
     def run(self) -> None:
         """Returns when drained or, for a bounded run, complete.
@@ -136,7 +137,7 @@ class Driver:
                     return
                 except QueryFailed as failed:
                     session.require_running(spark)  # without its JVM, no other attempt of this process can succeed
-                    self._end_or_continue(failed)
+                    self._end_or_continue(failed, executor_lost=self._has_lost_executor(spark))
                     failed.release()
                 except Exception:
                     session.require_running(spark)  # the end of its JVM is the cause of whatever else failed
@@ -229,13 +230,28 @@ class Driver:
             log.warning("%d offsets of the failed batch had been claimed, and count as abandoned", lost)
             self._progress.count(abandoned_records=lost)
 
-    def _end_or_continue(self, failed: QueryFailed) -> None:
-        """Counts the failure. Raises the error that ends this driver, if another attempt cannot help."""
+    def _has_lost_executor(self, spark: SparkSession) -> bool:
+        """Whether an executor of a stateful pipeline has ended since the last failure.
+
+        The batch fails then, and nothing is wrong with it: of a stateless pipeline only tasks would run again. If Spark
+        learns of the end after the failure, the next failure is excused in place of this one.
+        """
+        if self._job.state is None:
+            return False
+        before, self._ended_executors = self._ended_executors, executors.ended(spark)
+        return not self._ended_executors <= before
+
+    def _end_or_continue(self, failed: QueryFailed, *, executor_lost: bool) -> None:
+        """Counts the failure. Raises the error that ends this driver, if another attempt cannot help.
+
+        executor_lost: whether it may be due to an executor that has ended. Spark itself ends a driver whose executors
+        end too often.
+        """
         self._failed_batch = failed.batch or self._failed_batch
         error, survives = failed.error, self._delivery.survives(failed.error)
         self._unread_state = failed.unread_state or self._unread_state
         # The next attempt has another batch, or a smaller one, down to the smallest: it need not fail like this one.
-        if not (failed.limit_reduced or (survives and failed.batch_abandoned)):
+        if not (failed.limit_reduced or executor_lost or (survives and failed.batch_abandoned)):
             self._backoff = self._backoff.failed(failed.healthy_s * 1000)
         self._progress.failed(error)
         # A task of the attempt before may still be ending and fence this attempt's: such a conflict is not the cause of

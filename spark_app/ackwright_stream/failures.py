@@ -82,6 +82,12 @@ _OF_NETWORK = re.compile(
     re.MULTILINE,
 )
 _CAUSED_BY = re.compile(r"^Caused by: (?:org\.apache\.spark\.[\w.$]+: |(?:\w+\.)+)?(?P<message>[^\n]+)", re.MULTILINE)
+# A stage could not read what an executor had stored for it, and stages of stateful pipelines do not run again.
+_LOST_OUTPUT = re.compile(
+    r"(?:^|: )(?:ShuffleMap|Result)Stage \d+ \([^\n]*\) has failed the maximum allowable number of times: \d+\. "
+    r"Most recent failure reason:\s+(?P<cause>[^\n]+)",
+    re.MULTILINE,
+)
 _PACKAGE = "org.apache.kafka.common.errors."
 # Of a failed call into Spark, py4j prints first that it failed. The cause is that of the last attempt of a task, or the
 # last one named.
@@ -147,6 +153,12 @@ def cause(failure: BaseException) -> JobError:
         wrapped = _CAUSED_BY.findall(text, unread.start())
         message = wrapped[-1] if wrapped else unread["message"]
         return JobError(Reason.STATE_LOST, shortened(_SQLSTATE.sub("", message).strip()))
+    if match := _LOST_OUTPUT.search(text):
+        return JobError(
+            Reason.BATCH_FAILED,
+            f"an executor is gone whose output the batch needs ({shortened(match['cause'].strip())}); the batch is "
+            "evaluated again. If this repeats, check why executors end, and whether they can connect to each other",
+        )
     if condition:
         message = condition["message"]
         if condition["name"] == _RAISED and message.startswith(_MALFORMED):

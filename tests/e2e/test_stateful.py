@@ -1,6 +1,7 @@
-"""Stateful pipelines on a real cluster: the state is on a volume or in S3 when the driver's pod is killed.
+"""Stateful pipelines on a real cluster: pods are killed while the state is on a volume, or in S3.
 
-A separate reader compares the counts with the records that were sent, and the audit computes them from the decisions.
+With state on a volume the driver runs the tasks, with state in S3 executors do. A separate reader compares the counts
+with the records that were sent, and the audit computes them from the decisions.
 """
 
 from __future__ import annotations
@@ -8,28 +9,27 @@ from __future__ import annotations
 import json
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from ackwright.local.demo import flights
 from e2e.command_line import run_ackwright
+from e2e.leaks import collect_texts, leaks
 from e2e.pipelines import Installation, Pipeline, pipeline
 from integration.support.pipelines import read
 from integration.support.s3_server import BUCKET, KEY, SECRET, S3Server
 from lab.network import MACHINE
 
-RECORDS = 8_000  # sent before the kill, and once more after it; four micro-batches
+RECORDS = 8_000  # sent before the first kill, and once more at each kill; four micro-batches
+EXECUTORS = 2
 SQL = "SELECT origin AS key, CONCAT_WS(' ', origin, COUNT(*)) AS value FROM source GROUP BY origin"
-Checkpoint = Callable[[Installation, Path], Any]  # a context with the value of spec.checkpoint
 
 
 @contextmanager
 def on_a_volume(installed: Installation, directory: Path) -> Iterator[dict[str, Any]]:
-    """A directory of this machine, which all nodes of the lab share."""
+    """The value of spec.checkpoint, with a directory of this machine, which all nodes of the lab share."""
     directory.chmod(0o777)  # the driver is not root
     name = f"state-{uuid.uuid4().hex[:6]}"
     spec = {
@@ -47,10 +47,28 @@ def on_a_volume(installed: Installation, directory: Path) -> Iterator[dict[str, 
 
 @contextmanager
 def in_s3(installed: Installation, directory: Path) -> Iterator[dict[str, Any]]:
+    """The value of spec.checkpoint, with a bucket of a server on this machine."""
     with S3Server(directory / "server", MACHINE) as server:
         login = installed.create_secret("state-login", username=KEY, password=SECRET)
         s3 = {"endpoint": server.endpoint, "credentialsSecret": {"name": login}}
         yield {"uri": f"s3a://{BUCKET}/{uuid.uuid4().hex[:6]}", "s3": s3}
+
+
+@contextmanager
+def counting(installed: Installation, checkpoint: Mapping[str, Any], **spec: Any) -> Iterator[Pipeline]:
+    """A pipeline that has counted some of RECORDS flights by their origin."""
+    with pipeline(installed, "exactly-once", create=False) as p:
+        p.apply(
+            transform={"sql": SQL},
+            sink={"kafka": {"topic": p.sink}},
+            state={"partitions": 2 * EXECUTORS, "outputMode": "update"},
+            checkpoint=checkpoint,
+            **spec,
+        )
+        p.wait_for("TopicsReady", "True")
+        p.produce_flights(RECORDS)
+        p.wait_until(lambda: bool(last_counts(p)), "the first counts are written")
+        yield p
 
 
 def last_counts(p: Pipeline) -> dict[str, int]:
@@ -59,37 +77,68 @@ def last_counts(p: Pipeline) -> dict[str, int]:
     return {origin: int(count) for origin, count in texts}
 
 
-@pytest.mark.parametrize("checkpoint", [on_a_volume, in_s3])
-def test_counts_are_right_although_the_drivers_pod_is_killed(
-    installed: Installation, tmp_path: Path, checkpoint: Checkpoint
+def kill_while_counting(p: Pipeline, pod: Mapping[str, Any], sent: int) -> None:
+    """Kills a pod while the pipeline counts the next RECORDS flights, of which `sent` were produced before."""
+    p.produce_flights(RECORDS, skip=sent)
+    p.installation.kubectl("delete", "pod", pod["metadata"]["name"], "--force", "--grace-period=0")
+    assert sum(last_counts(p).values()) < sent + RECORDS, "the pod was killed when everything was counted"
+
+
+def assert_each_is_counted_once(p: Pipeline, records: int) -> None:
+    """Waits until all records are delivered, and compares the counts with them."""
+    p.wait_until_delivered()
+    audit = run_ackwright(p.installation, "audit", p.name, "-o", "json")  # a Job with the pipeline's Secrets
+    assert audit.returncode == 0, audit.stdout + audit.stderr
+    sent = flights.records(flights.archive(), records)
+    assert last_counts(p) == Counter(json.loads(value)["origin"] for _, value in sent)
+    p.wait_for("Ready", "True", "Delivering")
+    assert p.condition("GuaranteeMet")["status"] == "True"
+
+
+def driver(p: Pipeline) -> Mapping[str, Any]:
+    pod = p.driver()
+    assert pod is not None
+    return pod
+
+
+def starts(pod: Mapping[str, Any]) -> tuple[str, int]:
+    """Of which pod a driver is, and how often it has started in it."""
+    return pod["metadata"]["uid"], pod["status"]["containerStatuses"][0]["restartCount"]
+
+
+def running(p: Pipeline) -> dict[str, Mapping[str, Any]]:
+    """The executors' pods that run, by name."""
+    return {pod["metadata"]["name"]: pod for pod in p.executors() if pod["status"].get("phase") == "Running"}
+
+
+def test_counts_are_right_although_the_drivers_pod_with_the_volume_is_killed(
+    installed: Installation, tmp_path: Path
 ) -> None:
     state = tmp_path / "state"
     state.mkdir()
-    with (
-        checkpoint(installed, state) as declared,
-        pipeline(installed, "exactly-once", create=False) as p,
-    ):
-        p.apply(
-            transform={"sql": SQL},
-            sink={"kafka": {"topic": p.sink}},
-            state={"partitions": 2, "outputMode": "update"},
-            checkpoint=declared,
-        )
-        p.wait_for("TopicsReady", "True")
-        p.produce_flights(RECORDS)
-        p.wait_until(lambda: bool(last_counts(p)), "the first counts are written")
-        killed = p.driver()
-        assert killed is not None
-        p.produce_flights(RECORDS, skip=RECORDS)
-        p.installation.kubectl("delete", "pod", killed["metadata"]["name"], "--force", "--grace-period=0")
-        assert sum(last_counts(p).values()) < 2 * RECORDS, "the driver was killed when everything was counted"
+    with on_a_volume(installed, state) as checkpoint, counting(installed, checkpoint) as p:
+        assert p.executors() == []
+        killed = driver(p)
+        kill_while_counting(p, killed, RECORDS)
+        assert_each_is_counted_once(p, 2 * RECORDS)
+        assert starts(driver(p))[0] != killed["metadata"]["uid"]
+
+
+def test_counts_are_right_although_an_executor_and_the_driver_of_state_in_s3_are_killed(
+    installed: Installation, tmp_path: Path
+) -> None:
+    small = {"cpuRequest": "200m", "memory": "600m"}
+    spark = {"driver": small, "executor": {**small, "instances": EXECUTORS}}
+    with in_s3(installed, tmp_path / "state") as checkpoint, counting(installed, checkpoint, spark=spark) as p:
+        before = p.wait_until(lambda: pods if len(pods := running(p)) == EXECUTORS else None, "all executors run")
+        assert leaks(collect_texts(installed, [], tmp_path), {"key": KEY, "secret": SECRET}) == []
+        first = driver(p)
+        lost = min(before)
+        kill_while_counting(p, before[lost], RECORDS)
+        p.wait_until(lambda: len(running(p).keys() - {lost}) == EXECUTORS, "another executor runs")
         p.wait_until_delivered()
-        audit = run_ackwright(installed, "audit", p.name, "-o", "json")  # a Job with the pipeline's Secrets
-        assert audit.returncode == 0, audit.stdout + audit.stderr
-        sent = flights.records(flights.archive(), 2 * RECORDS)
-        assert last_counts(p) == Counter(json.loads(value)["origin"] for _, value in sent)
-        successor = p.driver()
-        assert successor is not None
-        assert successor["metadata"]["uid"] != killed["metadata"]["uid"]
-        p.wait_for("Ready", "True", "Delivering")
-        assert p.condition("GuaranteeMet")["status"] == "True"
+        assert starts(driver(p)) == starts(first), "the driver continues by itself"
+        kill_while_counting(p, first, 2 * RECORDS)
+        assert_each_is_counted_once(p, 3 * RECORDS)
+        assert starts(driver(p))[0] != first["metadata"]["uid"]
+        assert running(p).keys().isdisjoint(before)

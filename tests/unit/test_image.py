@@ -144,11 +144,11 @@ def test_the_jars_of_s3a_fit_pyspark() -> None:
         assert pom.count(f"<groupId>{group}</groupId>") == pom.count("<groupId>software.amazon.awssdk</groupId>") > 0
 
 
-def test_drivers_with_state_in_a_bucket_have_the_jars_of_s3a_where_the_image_has_them() -> None:
-    from ackwright.render import workload
+def test_pods_with_state_in_a_bucket_have_the_jars_of_s3a_where_the_image_has_them() -> None:
+    from ackwright.render import pods
 
     [copied] = [line.split()[-1] for line in STAGES["spark-runtime"] if line.startswith("COPY") and "s3" in line]
-    assert f"{copied}/*" == workload._S3A_CLASSES
+    assert f"{copied}/*" == pods._S3A_CLASSES
     assert not [line for line in STAGES["spark-runtime"] if line.startswith("RUN") and "s3" in line], (
         "no other has them"
     )
@@ -262,6 +262,11 @@ def test_an_executor_starts_with_the_environment_of_its_pod(image: Path) -> None
 def test_an_executor_needs_neither_java_options_nor_a_configuration_directory(image: Path) -> None:
     lines = _start(image, "executor", env=POD).stdout.splitlines()
     assert lines[lines.index("-cp") + 1] == "/spark/jars/a.jar:/spark/jars/b.jar:/spark/jars/*"
+
+
+def test_an_executor_has_further_classes_behind_those_of_the_archive(image: Path) -> None:
+    lines = _start(image, "executor", env={**POD, "SPARK_DIST_CLASSPATH": "/s3/*"}).stdout.splitlines()
+    assert lines[lines.index("-cp") + 1] == "/spark/jars/a.jar:/spark/jars/b.jar:/spark/jars/*:/s3/*"
 
 
 @pytest.mark.parametrize("name", POD)

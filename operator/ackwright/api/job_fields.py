@@ -150,7 +150,10 @@ class Volume(Model):
 class Checkpoint(Model):
     """spec.checkpoint."""
 
-    volume: Annotated[Volume | None, About("A volume for the driver.")] = None
+    volume: Annotated[
+        Volume | None,
+        About("A volume for the driver. A stateful pipeline with a volume has no executors."),
+    ] = None
     uri: Annotated[
         Line | None,
         About(
@@ -206,7 +209,8 @@ class Executor(Model):
 
     instances: Annotated[Count, About("The number of executors; with autoscaling the smallest number.")] = 1
     autoscaling: Annotated[
-        Autoscaling | None, About("More executors while there is a lag. Default: the number is fixed.")
+        Autoscaling | None,
+        About("More executors while there is a lag. Default: the number is fixed. Not with spec.state."),
     ] = None
     cores: Annotated[Count, About("The number of cores of each executor: each core runs one task at a time.")] = 1
     cpu_request: Annotated[Cpu | None, _CPU_REQUEST] = None
@@ -258,7 +262,10 @@ class Spark(Model):
         ),
     ] = ()
     driver: Annotated[Driver, About("The driver's pod, which plans the micro-batches.")] = Driver()
-    executor: Annotated[Executor, About("The executors' pods, which do the work.")] = Executor()
+    executor: Annotated[
+        Executor,
+        About("The executors' pods, which do the work. With checkpoint.volume and spec.state the driver does it."),
+    ] = Executor()
     event_log: Annotated[
         EventLog | None,
         About("Spark's event log, for its history server. The pipeline delivers also if it cannot be written."),

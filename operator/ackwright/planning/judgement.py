@@ -12,12 +12,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import assert_never
 
+from ackwright.api.job_fields import Executor
 from ackwright.api.resource import DeliveryPipeline
 from ackwright.api.violations import Problem, path_of
 from ackwright.errors import Violation
 from ackwright.planning.schema_ddl import METADATA, Schema, TextProblem, read
+from ackwright.planning.state import IN_DRIVER, has_executors
 from ackwright.sinks.base import OutputColumn
-from ackwright_stream.jobspec import Format
+from ackwright_stream.jobspec import S3A_SCHEME, Format
 from ackwright_stream.reasons import Reason
 
 _SQL = "spec.transform.sql"
@@ -52,7 +54,7 @@ def judge(pipeline: DeliveryPipeline) -> Findings:
     """What is certain of a pipeline whose fields are valid."""
     texts = of_texts(pipeline)
     errors, warnings = _topics(pipeline, texts.routes)
-    warnings = (*texts.warnings, *warnings, *_conf(pipeline))
+    warnings = (*texts.warnings, *warnings, *_conf(pipeline), *_executors(pipeline))
     return Findings((*texts.errors, *texts.output_errors, *errors), warnings)
 
 
@@ -151,6 +153,14 @@ def _conf(pipeline: DeliveryPipeline) -> tuple[Violation, ...]:
     hides = "an overflow, a bad cast or a division by zero writes a null instead of failing"
     remedy = "remove it, and use try_cast or nullif where a null is right"
     return (Problem(path_of(("spec", "spark", "conf", _ANSI)), value, hides, remedy),)
+
+
+def _executors(pipeline: DeliveryPipeline) -> tuple[Violation, ...]:
+    """Warnings for executors that nothing uses."""
+    if has_executors(pipeline) or pipeline.spec.spark.executor == Executor():
+        return ()
+    remedy = f"choose driver.cores; with checkpoint.uri: {S3A_SCHEME}bucket/prefix executors run the tasks"
+    return (Problem.without_value("spec.spark.executor", f"is not used: {IN_DRIVER}", remedy),)
 
 
 # ------------------------------------------------ declared topics that are not used

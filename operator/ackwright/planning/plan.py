@@ -190,7 +190,7 @@ class DeliveryPlan:
             state.order(self.guarantee, self.sink.guarantee)
             if self.state
             else Setting("advance", terms.order, terms.order_reason),
-            Setting("slots", str(self.slots), "tasks of a batch, each with one transaction: Spark's processors"),
+            Setting("slots", str(self.slots), state.slots_reason(self.state)),
             *self.sink.commit,
             Setting("operation.timeout.ms", str(self.operation_timeout_ms), "limit of one call to Kafka"),
         )
@@ -261,8 +261,7 @@ def plan(pipeline: DeliveryPipeline) -> DeliveryPlan:
         sink=sink,
         state=stored,
         state_secret=state_secret,
-        # A volume with state can be mounted by one node at a time, so the driver runs the tasks itself.
-        slots=spec.spark.driver.cores if stored else autoscaling.processors(spec.spark.executor),
+        slots=autoscaling.processors(spec.spark.executor) if state.has_executors(pipeline) else spec.spark.driver.cores,
         autoscaling=autoscaling.autoscaling(spec.spark.executor),
         every_client=EVERY_CLIENT,
         producer=sink.settings.producer,

@@ -25,10 +25,22 @@ from ackwright.wording import listed
 from ackwright_stream.jobspec import S3A_SCHEME, STATE, Guarantee, StateSettings, s3_region
 
 BATCH_BYTES = 64 * 1024 * 1024  # of the output of a batch in the driver's memory; more is in files beside the state
+ROCKSDB_MIB = 256  # of all stores of a process together, outside of its heap
 # A file appears when its last request has succeeded. Other managers rename a file, which is a copy in S3.
 _FILE_MANAGER = "org.apache.spark.internal.io.cloud.AbortableStreamBasedCheckpointFileManager"
 _OF_LOGIN = "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider"
 _OF_POD = "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider"
+# Without a bound each store has up to 128 MiB of rows that are not in files yet.
+_ROCKSDB = (
+    Setting(
+        "spark.sql.streaming.stateStore.rocksdb.boundedMemoryUsage", "true", "all stores of a process have one limit"
+    ),
+    Setting(
+        "spark.sql.streaming.stateStore.rocksdb.maxMemoryUsageMB",
+        str(ROCKSDB_MIB),
+        "the pods that run the tasks have as much more memory",
+    ),
+)
 # A batch that fails is evaluated again, from the last decision: nothing is gained by waiting for long.
 _S3A_TIMES = (
     ("attempts.maximum", "3", "of one request"),
@@ -64,6 +76,11 @@ def state_uri(pipeline: DeliveryPipeline) -> str | None:
     return uri if uri is not None and uri.startswith(S3A_SCHEME) else None
 
 
+def has_executors(pipeline: DeliveryPipeline) -> bool:
+    """Whether executors run the tasks. With state on a volume, which one node at a time can mount, the driver does."""
+    return pipeline.spec.state is None or state_uri(pipeline) is not None
+
+
 def state_secret(pipeline: DeliveryPipeline) -> str | None:
     """The name of the Secret with the login of the state's bucket; None: there is none."""
     s3 = pipeline.spec.checkpoint.s3 if pipeline.spec.checkpoint else None
@@ -74,7 +91,7 @@ def spark_settings(state: StateSettings | None, secret: str | None) -> Settings:
     """Spark's settings for state, none for a stateless pipeline. secret: as of state_secret()."""
     if state is None:
         return ()
-    required = tuple(Setting(name, value, why) for name, (value, why) in STATE.items())
+    required = (*(Setting(name, value, why) for name, (value, why) in STATE.items()), *_ROCKSDB)
     why = "spec.state.partitions: the number cannot change while the state is kept"
     of_bucket = tuple(_s3a_settings(state, state.bucket, secret)) if state.bucket else ()
     return (*required, Setting("spark.sql.shuffle.partitions", str(state.partitions), why), *of_bucket)
@@ -101,6 +118,12 @@ def _s3a_settings(state: StateSettings, bucket: str, secret: str | None) -> Iter
     yield of_bucket("aws.credentials.provider", provider, f"the identity: {why}")
     for name, value, why in _S3A_TIMES:
         yield of_bucket(name, value, why)
+    if secret:
+        yield Setting(
+            "spark.io.encryption.enabled",
+            "true",
+            "executors get the login in a broadcast, which Spark writes to disk when memory is short",
+        )
 
 
 def promised(promise: Promise, declared: Guarantee, effective: Guarantee) -> Promise:
@@ -133,6 +156,15 @@ def order(declared: Guarantee, effective: Guarantee) -> Setting:
     stronger = "; as under exactly-once, because two commits would be more work" if declared is not effective else ""
     terms = TERMS[effective]
     return Setting("advance", terms.order, f"{terms.state_order_reason}{stronger}")
+
+
+def slots_reason(state: StateSettings | None) -> str:
+    """Why there are so many slots, as `ackwright plan` prints it. state: None for a stateless pipeline."""
+    if state is None:
+        return "tasks of a batch, each with one transaction: Spark's processors"
+    if state.bucket:
+        return "tasks at a time: the processors of all executors, which share the bucket"
+    return "tasks at a time: the driver's processors, because one node at a time can mount the volume"
 
 
 def link(state: StateSettings, secret: str | None) -> Link:
@@ -216,7 +248,9 @@ def _keeps_state(pipeline: DeliveryPipeline) -> bool:
     return checkpoint is not None and (checkpoint.volume is not None or state_uri(pipeline) is not None)
 
 
-_IN_BUCKET = f"(has(self.checkpoint.uri) && self.checkpoint.uri.startsWith('{S3A_SCHEME}'))"
+IN_DRIVER = "the driver runs the tasks itself, because one node at a time can mount the volume with the state"
+# In CEL, of the spec: whether the state is in a bucket.
+IN_BUCKET = f"(has(self.checkpoint) && has(self.checkpoint.uri) && self.checkpoint.uri.startsWith('{S3A_SCHEME}'))"
 _VALIDATIONS: tuple[Validation[DeliveryPipeline], ...] = (
     Validation(
         f"needs checkpoint.volume, or checkpoint.uri with {S3A_SCHEME}: the state would be lost with the driver's pod",
@@ -225,7 +259,7 @@ _VALIDATIONS: tuple[Validation[DeliveryPipeline], ...] = (
         _where(lambda p: p.spec.state is not None and not _keeps_state(p), "spec.state"),
         cel=(
             Cel(
-                f"!has(self.state) || (has(self.checkpoint) && (has(self.checkpoint.volume) || {_IN_BUCKET}))",
+                f"!has(self.state) || {IN_BUCKET} || (has(self.checkpoint) && has(self.checkpoint.volume))",
                 on="spec",
                 at=".state",
             ),
@@ -236,7 +270,7 @@ _VALIDATIONS: tuple[Validation[DeliveryPipeline], ...] = (
         "write file:///path, or remove it: a stateless pipeline commits its offsets to Kafka",
         ("spec.checkpoint", "spec.state"),
         _where(lambda p: p.spec.state is None and state_uri(p) is not None, "spec.checkpoint.uri", state_uri),
-        cel=(Cel(f"has(self.state) || !has(self.checkpoint) || !{_IN_BUCKET}", on="spec", at=".checkpoint.uri"),),
+        cel=(Cel(f"has(self.state) || !{IN_BUCKET}", on="spec", at=".checkpoint.uri"),),
     ),
     Validation(
         "is not built for stateful pipelines",

@@ -259,9 +259,15 @@ def _standby_with_volume(pipeline: DeliveryPipeline) -> Iterator[Broken]:
         yield Broken("spec.standby")
 
 
-def _autoscaling_of_stateful(pipeline: DeliveryPipeline) -> Iterator[Broken]:
-    if pipeline.spec.state and pipeline.spec.spark.executor.autoscaling:
-        yield Broken("spec.spark.executor.autoscaling")
+def _autoscaling_of_stateful(*, on_executors: bool) -> Callable[[DeliveryPipeline], Iterator[Broken]]:
+    """Finds autoscaling of a stateful pipeline whose tasks run on executors, or in the driver."""
+
+    def find(pipeline: DeliveryPipeline) -> Iterator[Broken]:
+        declared = pipeline.spec.state and pipeline.spec.spark.executor.autoscaling
+        if declared and state.has_executors(pipeline) is on_executors:
+            yield Broken("spec.spark.executor.autoscaling")
+
+    return find
 
 
 _SPARK_SETTINGS = f"[{', '.join(literal(name) for name in sorted(spark_conf.ALLOWED))}]"
@@ -344,13 +350,30 @@ _VALIDATIONS: tuple[Validation[DeliveryPipeline], ...] = (
         cel=(Cel("!self.standby || !has(self.checkpoint) || !has(self.checkpoint.volume)", on="spec", at=".standby"),),
     ),
     Validation(
-        "a stateful pipeline has no executors: its driver runs the tasks itself",
-        "remove autoscaling, and choose driver.cores",
-        ("spec.spark.executor", "spec.state"),
-        _autoscaling_of_stateful,
+        state.IN_DRIVER,
+        f"remove autoscaling and choose driver.cores; with checkpoint.uri: {S3A_SCHEME}bucket/prefix in place of the "
+        "volume, executor.instances executors run them",
+        ("spec.spark.executor", "spec.state", "spec.checkpoint"),
+        _autoscaling_of_stateful(on_executors=False),
         cel=(
             Cel(
-                "!has(self.state) || !has(self.spark.executor.autoscaling)", on="spec", at=".spark.executor.autoscaling"
+                f"!has(self.state) || !has(self.spark.executor.autoscaling) || {state.IN_BUCKET}",
+                on="spec",
+                at=".spark.executor.autoscaling",
+            ),
+        ),
+    ),
+    Validation(
+        "the number of executors is fixed for a stateful pipeline: each has a part of the state, and the measurements "
+        "of autoscaling do not count what its move costs",
+        "remove autoscaling, and choose executor.instances",
+        ("spec.spark.executor", "spec.state", "spec.checkpoint"),
+        _autoscaling_of_stateful(on_executors=True),
+        cel=(
+            Cel(
+                f"!has(self.state) || !has(self.spark.executor.autoscaling) || !{state.IN_BUCKET}",
+                on="spec",
+                at=".spark.executor.autoscaling",
             ),
         ),
     ),

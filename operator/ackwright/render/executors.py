@@ -10,11 +10,12 @@ from ackwright.render.names import Object, labels, selector
 from ackwright.render.pod_templates import merged
 from ackwright.render.pods import (
     container_security,
+    executor_overhead_mib,
     leaves_lost_nodes,
-    overhead_mib,
     pod_security,
     pull_policy,
     pull_secrets,
+    s3a_classes,
     scratch,
     secret_volumes,
 )
@@ -25,7 +26,7 @@ _CONTAINER = "executor"
 
 
 def template(pipeline: DeliveryPipeline, settings: OperatorSettings) -> str:
-    """The pod template, as YAML. The driver adds image, command, environment and resources."""
+    """The pod template, as YAML. The driver adds image, command, resources and further variables."""
     name = pipeline.metadata.name
     volumes, mounts = secret_volumes(pipeline)
     scratch_volumes, scratch_mounts = scratch()
@@ -51,6 +52,7 @@ def template(pipeline: DeliveryPipeline, settings: OperatorSettings) -> str:
             "containers": [
                 {
                     "name": _CONTAINER,
+                    **({"env": variables} if (variables := s3a_classes(pipeline)) else {}),
                     "securityContext": container_security(),
                     "volumeMounts": [*scratch_mounts, *mounts],
                 }
@@ -81,7 +83,7 @@ def spark_settings(pipeline: DeliveryPipeline, settings: OperatorSettings, *, te
         "spark.authenticate": "true",
         "spark.network.crypto.enabled": "true",
         "spark.kubernetes.executor.request.cores": executor.cpu_request or str(executor.cores),
-        "spark.executor.memoryOverhead": f"{overhead_mib(executor.memory)}m",
+        "spark.executor.memoryOverhead": f"{executor_overhead_mib(pipeline)}m",
         "spark.local.dir": "/tmp/spark",  # noqa: S108 (a volume of the pod's own)
         "spark.sql.warehouse.dir": "/tmp/warehouse",  # noqa: S108
         # With the default, executors on a lost node delay the batch by two minutes.

@@ -10,11 +10,12 @@ import re
 
 from ackwright.api.quantities import memory_mib
 from ackwright.api.spec import DeliveryPipeline
-from ackwright.planning.state import state_secret
+from ackwright.planning.state import ROCKSDB_MIB, has_executors, state_secret, state_uri
 from ackwright.render.names import Object
 from ackwright.settings import OperatorSettings
 
 SECRETS = "/etc/ackwright/secrets"
+_S3A_CLASSES = "/opt/ackwright/s3/*"  # in the image
 _USER = 10001  # the image's user
 # Of the heap, for Python workers and the JVM's memory outside of the heap. Spark's default for PySpark on Kubernetes.
 _OVERHEAD = 0.4
@@ -37,20 +38,26 @@ def container_security() -> Object:
     return {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}
 
 
-def overhead_mib(memory: str) -> int:
+def _overhead_mib(memory: str, *, has_state: bool) -> int:
     """Memory outside of the heap, in MiB. https://spark.apache.org/docs/latest/running-on-kubernetes.html
     (memoryOverheadFactor)"""
-    return max(_OVERHEAD_MIN_MIB, int(memory_mib(memory) * _OVERHEAD))
+    return max(_OVERHEAD_MIN_MIB, int(memory_mib(memory) * _OVERHEAD)) + (ROCKSDB_MIB if has_state else 0)
+
+
+def executor_overhead_mib(pipeline: DeliveryPipeline) -> int:
+    """Memory of an executor's pod outside of the heap, in MiB, unless spec.spark.conf sets it."""
+    has_state = pipeline.spec.state is not None and has_executors(pipeline)
+    return _overhead_mib(pipeline.spec.spark.executor.memory, has_state=has_state)
 
 
 def driver_overhead_mib(pipeline: DeliveryPipeline) -> int:
-    """Memory of the driver's pod outside of the heap, in MiB: as set in spec.spark.conf, else overhead_mib()."""
+    """Memory of the driver's pod outside of the heap, in MiB, also if spec.spark.conf sets it."""
     overhead = pipeline.spec.spark.conf.get("spark.driver.memoryOverhead", "").strip().lower()
     if overhead.isdigit():
         return int(overhead)  # Spark's unit here is MiB
     number = re.fullmatch("([0-9]{1,7})(m|mb|g|gb)", overhead)
     if number is None:
-        return overhead_mib(pipeline.spec.spark.driver.memory)
+        return _overhead_mib(pipeline.spec.spark.driver.memory, has_state=not has_executors(pipeline))
     return int(number[1]) * (1024 if number[2].startswith("g") else 1)
 
 
@@ -71,6 +78,14 @@ def secret_volumes(pipeline: DeliveryPipeline) -> tuple[list[Object], list[Objec
     volumes = [{"name": f"secret-{i}", "secret": {"secretName": n, "defaultMode": 0o440}} for i, n in enumerate(names)]
     mounts = [{"name": f"secret-{i}", "mountPath": f"{SECRETS}/{n}", "readOnly": True} for i, n in enumerate(names)]
     return volumes, mounts
+
+
+def s3a_classes(pipeline: DeliveryPipeline) -> list[Object]:
+    """Variables with the classes by which Spark reads and writes state in a bucket; none without such state.
+
+    They are behind Spark's own, so that the class archive fits.
+    """
+    return [{"name": "SPARK_DIST_CLASSPATH", "value": _S3A_CLASSES}] if state_uri(pipeline) else []
 
 
 def scratch() -> tuple[list[Object], list[Object]]:

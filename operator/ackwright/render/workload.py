@@ -12,7 +12,7 @@ from ackwright.api.spec import DeliveryPipeline, Volume
 from ackwright.planning.bounded_runs import RUN_ANNOTATION, parts_of_run
 from ackwright.planning.guarantees import Setting
 from ackwright.planning.plan import DeliveryPlan
-from ackwright.planning.state import state_uri
+from ackwright.planning.state import has_executors
 from ackwright.render.access import access, driver_account
 from ackwright.render.executors import TEMPLATE_KEY, image, spark_settings, template
 from ackwright.render.jobspec import jobspec
@@ -26,6 +26,7 @@ from ackwright.render.pods import (
     pod_security,
     pull_policy,
     pull_secrets,
+    s3a_classes,
     scratch,
     secret_volumes,
 )
@@ -35,7 +36,6 @@ from ackwright_stream.jobspec import to_json
 PROGRESS_PORT = pod_values.PROGRESS_PORT
 _CONFIG = "/etc/ackwright/job"
 _CHECKPOINT = "/var/lib/ackwright/checkpoint"
-_S3A_CLASSES = "/opt/ackwright/s3/*"  # in the image
 _MASTER = "k8s://https://kubernetes.default.svc"
 _JOB_KEY = "job.json"
 _CREDENTIALS = "ackwright.io/credentials"
@@ -118,7 +118,7 @@ def job_config(
     configuration that its pod was created with."""
     job = jobspec(
         plan,
-        master=f"local[{plan.slots}]" if plan.state else _MASTER,
+        master=_MASTER if has_executors(pipeline) else f"local[{plan.slots}]",
         identity=uid,
         secrets=SECRETS,
         progress_host="0.0.0.0",  # noqa: S104 (the pod's own network)
@@ -275,8 +275,7 @@ def _pod(pipeline: DeliveryPipeline, settings: OperatorSettings, config: str) ->
         "env": [
             {"name": "POD_IP", "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": "status.podIP"}}},
             {"name": "POD_NAME", "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.name"}}},
-            # Behind Spark's own classes, so that the class archive fits.
-            *([{"name": "SPARK_DIST_CLASSPATH", "value": _S3A_CLASSES}] if state_uri(pipeline) else ()),
+            *s3a_classes(pipeline),
         ],
         "ports": [{"name": "progress", "containerPort": PROGRESS_PORT, "protocol": "TCP"}],
         "readinessProbe": _probe("/ready", period=5, failures=3),

@@ -21,6 +21,13 @@ def active(spark: SparkSession) -> tuple[str, ...]:
     return tuple(sorted((id_ for id_ in ids if id_ != _DRIVER), key=int))
 
 
+def ended(spark: SparkSession) -> frozenset[str]:
+    """Spark's ids of the executors that have ended, or that it counts as lost; of the last hundred at least."""
+    summaries = spark._jsc.sc().statusStore().executorList(False)
+    executors = map(summaries.apply, range(summaries.size()))
+    return frozenset(str(executor.id()) for executor in executors if not executor.isActive())
+
+
 def request_total(spark: SparkSession, total: int) -> None:
     """Asks for this number of executors altogether. More are started when the cluster has room for them.
 

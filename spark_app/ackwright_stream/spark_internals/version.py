@@ -44,7 +44,7 @@ JVM_METHODS: Mapping[str, tuple[str, ...]] = {
     "org.apache.spark.rdd.RDD": ("dependencies", "getNumPartitions", "partitions"),
     "org.apache.spark.api.python.PythonUtils": ("toScalaMap", "toSeq"),
     "org.apache.spark.status.AppStatusStore": ("executorList",),
-    "org.apache.spark.status.api.v1.ExecutorSummary": ("failedTasks", "id", "peakMemoryMetrics"),
+    "org.apache.spark.status.api.v1.ExecutorSummary": ("failedTasks", "id", "isActive", "peakMemoryMetrics"),
     "org.apache.spark.sql.Row": ("get", "schema"),
     "org.apache.spark.sql.catalyst.analysis.FunctionRegistryBase": ("dropFunction", "functionExists"),
     "org.apache.spark.sql.catalyst.expressions.Attribute": ("dataType", "metadata", "name"),

@@ -1,8 +1,9 @@
-"""A chain of two stateful operators on several executors, of which one is lost when its task has stored its state.
+"""Stateful pipelines on several executors, of which one is lost when its task has stored its state.
 
-The first operator is in a map stage: Spark runs its finished task again, in the same attempt of the stage, because the
-output was on the executor. So a partition has two states, of which Spark would take the first. The operator and
-`ackwright run` give a stateful pipeline no executors; these are processes of Spark's master local-cluster. See
+In a chain of two stateful operators the first one is in a map stage: Spark runs its finished task again, in the same
+attempt of the stage, because the output was on the executor. So a partition has two states, of which Spark would take
+the first. In the last stage a task that runs again lacks its input instead. The executors are processes of Spark's
+master local-cluster, and share a directory or only a bucket, as those in a cluster do. See
 docs/protocol.md#stateful-pipelines.
 """
 
@@ -11,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import uuid
 from collections.abc import Iterator
 from dataclasses import replace
@@ -23,7 +25,7 @@ from ackwright.local.kafka import EmbeddedKafka
 from ackwright.local.supervise import s3a_classes, spark_settings
 from integration.support.local_cluster import executors, spark_home
 from integration.support.pipelines import Running
-from integration.support.s3_server import S3Server
+from integration.support.s3_server import SECRET, S3Server
 from integration.support.state_buckets import bucket_pipeline
 from integration.support.stateful_pipelines import Counted, StatefulPipeline, stateful_pipeline
 from waiting import wait_until
@@ -114,14 +116,19 @@ if "--jobspec" in sys.orig_argv:
 def pipeline(kafka: EmbeddedKafka, tmp_path: Path) -> Iterator[StatefulPipeline]:
     with stateful_pipeline(kafka, tmp_path, f"executors-{uuid.uuid4().hex[:8]}", partitions=1) as created:
         run_on_executors(created, tmp_path)
+        count_in_a_chain(created, tmp_path)
         yield created
 
 
-def run_on_executors(pipeline: StatefulPipeline, directory: Path) -> None:
+def count_in_a_chain(pipeline: StatefulPipeline, directory: Path) -> None:
     (directory / "counts_on_executors.py").write_text(TRANSFORM)
-    pipeline.environment |= spark_home(directory)
     pipeline.environment["PYTHONPATH"] = os.pathsep.join([str(directory), os.environ.get("PYTHONPATH", "")])
     transform = replace(pipeline.spec.transform, sql=None, module="counts_on_executors", function="counts")
+    pipeline.spec = replace(pipeline.spec, transform=transform)
+
+
+def run_on_executors(pipeline: StatefulPipeline, directory: Path) -> None:
+    pipeline.environment |= spark_home(directory)
     classes = [spark_settings(directory)["spark.driver.extraClassPath"], *s3a_classes(pipeline.spec.state).values()]
     spark = {
         **pipeline.spec.spark,
@@ -129,7 +136,7 @@ def run_on_executors(pipeline: StatefulPipeline, directory: Path) -> None:
         "spark.executor.memory": f"{_MEMORY_MB}m",
         "spark.executor.extraClassPath": os.pathsep.join(classes),
     }
-    pipeline.spec = replace(pipeline.spec, transform=transform, spark=spark)
+    pipeline.spec = replace(pipeline.spec, spark=spark)
 
 
 def lose_executor(pipeline: StatefulPipeline, job: Running, directory: Path) -> None:
@@ -191,9 +198,38 @@ def test_executors_that_share_a_bucket_and_no_directory(kafka: EmbeddedKafka, tm
     name = f"executors-{uuid.uuid4().hex[:8]}"
     with S3Server(tmp_path / "s3") as server, bucket_pipeline(kafka, server, tmp_path, name, partitions=1) as pipeline:
         run_on_executors(pipeline, tmp_path)
+        count_in_a_chain(pipeline, tmp_path)
         deliver_over_a_loss(pipeline, tmp_path, takes_first=False)
         assert pipeline.counted() == Counted()
         assert [name for name in pipeline.names() if name.endswith(".changelog")]
+
+
+def test_a_batch_whose_input_was_on_a_lost_executor_is_evaluated_again(
+    kafka: EmbeddedKafka, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """The stage is not: it would store its state again. The driver names the cause, and continues by itself."""
+    name, elsewhere = f"executors-{uuid.uuid4().hex[:8]}", tmp_path_factory.mktemp("s3")
+    with S3Server(elsewhere) as server, bucket_pipeline(kafka, server, tmp_path, name) as pipeline:
+        run_on_executors(pipeline, tmp_path)
+        with pipeline.life() as job:
+            pipeline.caught_up(job)
+            hit = job.arm("stored")
+            pipeline.feed()
+            stopped = job.arrived(hit)
+            [lost] = [process for process in executors(tmp_path) if process in ancestors(stopped)]
+            assert files_with(SECRET, tmp_path) == [tmp_path / "login" / "password"]
+            os.kill(lost, signal.SIGKILL)
+            pipeline.caught_up(job)
+            assert job.progress()["restarts"] > 0
+            assert "an executor is gone whose output the batch needs" in job.job.log.read_text()
+            pipeline.drain(job)
+        assert pipeline.counted() == Counted()
+
+
+def files_with(text: str, directory: Path) -> list[Path]:
+    """The files below a directory that contain a text; some may disappear meanwhile."""
+    done = subprocess.run(["grep", "-rlF", text, directory], capture_output=True, text=True, check=False)
+    return [Path(line) for line in done.stdout.splitlines()]
 
 
 def deliver_over_a_loss(pipeline: StatefulPipeline, tmp_path: Path, *, takes_first: bool) -> None:

@@ -6,6 +6,7 @@ import copy
 from typing import Any
 
 import pytest
+import yaml
 
 from ackwright.api.fields import ChangeClass
 from ackwright.api.spec import DeliveryPipeline, parse
@@ -18,10 +19,11 @@ from ackwright.planning.permissions import Role, needs
 from ackwright.planning.plan import plan
 from ackwright.planning.summary import summary
 from ackwright.planning.topics import DECISIONS_TOPIC
+from ackwright.render.executors import TEMPLATE_KEY
 from ackwright.render.jobspec import jobspec
 from ackwright.render.workload import job_config, objects
 from ackwright.settings import OperatorSettings
-from ackwright_stream.jobspec import Guarantee, KafkaSink, StateSettings, from_json
+from ackwright_stream.jobspec import Guarantee, JobSpec, KafkaSink, StateSettings, from_json
 from ackwright_stream.sinks.kafka import sink
 from sql_texts import NOT_BUILT
 
@@ -97,7 +99,13 @@ def table(**fields: Any) -> dict[str, Any]:
         ({"standby": True}, "spec.standby"),
         (
             {"spark": {"executor": {"autoscaling": {"maxInstances": 2}}}},
-            "spec.spark.executor.autoscaling: a stateful pipeline has no executors",
+            "spec.spark.executor.autoscaling: the driver runs the tasks itself, because one node at a time can mount "
+            "the volume with the state; remove autoscaling and choose driver.cores; with checkpoint.uri: s3a://",
+        ),
+        (
+            {"spark": {"executor": {"autoscaling": {"maxInstances": 2}}}, "checkpoint": {"uri": "s3a://lake/p"}},
+            "spec.spark.executor.autoscaling: the number of executors is fixed for a stateful pipeline: each has a "
+            "part of the state",
         ),
         ({"source": {**DOCUMENT["spec"]["source"], "onMalformed": "deadLetter"}}, "with state: a micro-batch"),
     ],
@@ -198,9 +206,70 @@ def test_in_a_cluster_the_driver_of_state_in_a_bucket_has_its_secret_its_classes
     assert environment["SPARK_DIST_CLASSPATH"] == "/opt/ackwright/s3/*"
 
 
-def test_control_without_a_bucket_the_driver_has_none_of_its_classes() -> None:
-    pod = objects(pipeline(), plan(pipeline()), "uid", OperatorSettings())[-1]["spec"]["template"]["spec"]
+def rendered_job(declared: DeliveryPipeline) -> tuple[JobSpec, dict[str, Any]]:
+    """The jobspec of a pipeline in a cluster, and the pod template of its executors."""
+    data = job_config(declared, plan(declared), "uid", OperatorSettings())["data"]
+    return from_json(data["job.json"]), yaml.safe_load(data[TEMPLATE_KEY])
+
+
+def memory_of_driver(declared: DeliveryPipeline) -> str:
+    driver = objects(declared, plan(declared), "uid", OperatorSettings())[-1]["spec"]["template"]["spec"]
+    return str(driver["containers"][0]["resources"]["limits"]["memory"])
+
+
+EXECUTORS = {"driver": {"cores": 5}, "executor": {"instances": 3, "cores": 2}}
+
+
+def test_executors_run_the_tasks_with_state_in_a_bucket() -> None:
+    declared = pipeline(checkpoint=S3A, spark=EXECUTORS)
+    job, template = rendered_job(declared)
+    assert job.spark["spark.master"].startswith("k8s://")
+    assert job.slots == plan(declared).slots == 3 * 2
+    assert (job.spark["spark.executor.instances"], job.spark["spark.executor.cores"]) == ("3", "2")
+    assert "executors" in {s.name: s.reason for s in plan(declared).commit}["slots"]
+    [container] = template["spec"]["containers"]
+    assert {v["name"]: v["value"] for v in container["env"]} == {"SPARK_DIST_CLASSPATH": "/opt/ackwright/s3/*"}
+    names = {volume.get("secret", {}).get("secretName"): volume["name"] for volume in template["spec"]["volumes"]}
+    assert names["keys"] in {mount["name"] for mount in container["volumeMounts"]}
+    assert not [volume for volume in template["spec"]["volumes"] if "persistentVolumeClaim" in volume]
+
+
+def test_control_the_driver_runs_the_tasks_with_state_on_a_volume() -> None:
+    declared = pipeline(spark=EXECUTORS)
+    job, template = rendered_job(declared)
+    assert job.spark["spark.master"] == "local[5,4]"
+    assert job.slots == plan(declared).slots == 5
+    assert "volume" in {s.name: s.reason for s in plan(declared).commit}["slots"]
+    assert "env" not in template["spec"]["containers"][0]
+    pod = objects(declared, plan(declared), "uid", OperatorSettings())[-1]["spec"]["template"]["spec"]
     assert "SPARK_DIST_CLASSPATH" not in {variable["name"] for variable in pod["containers"][0]["env"]}
+
+
+def test_executors_that_a_volume_leaves_unused_are_a_warning() -> None:
+    [warning] = judge(pipeline(spark=EXECUTORS)).warnings
+    assert str(warning).startswith("spec.spark.executor: is not used: the driver runs the tasks itself, because one ")
+    assert "checkpoint.uri: s3a://bucket/prefix" in str(warning)
+    assert judge(pipeline(checkpoint=S3A, spark=EXECUTORS)).warnings == ()
+    assert judge(pipeline(spark={"driver": {"cores": 5}})).warnings == ()
+
+
+def test_the_pods_that_run_the_tasks_have_room_for_the_memory_of_rocksdb() -> None:
+    limit = int(values(plan(pipeline()).spark)["spark.sql.streaming.stateStore.rocksdb.maxMemoryUsageMB"])
+    overhead = "spark.executor.memoryOverhead"
+    on_executors, in_driver = pipeline(checkpoint=S3A), pipeline()
+    assert rendered_job(on_executors)[0].spark[overhead] == f"{409 + limit}m"
+    assert memory_of_driver(on_executors) == f"{1024 + 409}Mi"
+    assert rendered_job(in_driver)[0].spark[overhead] == "409m"
+    assert memory_of_driver(in_driver) == f"{1024 + 409 + limit}Mi"
+    chosen = pipeline(checkpoint=S3A, spark={"conf": {overhead: "700m"}})
+    assert rendered_job(chosen)[0].spark[overhead] == "700m"
+
+
+def test_a_login_that_executors_get_in_a_broadcast_is_encrypted_on_their_disks() -> None:
+    encrypted = "spark.io.encryption.enabled"
+    assert values(plan(pipeline(checkpoint=S3A)).spark)[encrypted] == "true"
+    assert encrypted not in values(plan(pipeline(checkpoint={"uri": "s3a://lake/p"})).spark)  # without a login
+    assert encrypted not in values(plan(pipeline()).spark)
 
 
 def test_the_topic_of_decisions_is_created_and_may_be_used() -> None:

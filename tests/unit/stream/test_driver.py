@@ -23,7 +23,7 @@ from ackwright_stream.positions import Lane, Position, Range
 from ackwright_stream.progress import Progress
 from ackwright_stream.query import Query, QueryFailed
 from ackwright_stream.sinks import registry
-from ackwright_stream.spark_internals import session
+from ackwright_stream.spark_internals import executors, session
 from minimal_job import minimal_job
 
 SQL = JobError(Reason.BATCH_FAILED, "Division by zero")
@@ -168,6 +168,37 @@ def test_time_outs_after_which_batches_are_smaller_do_not_end_the_driver(monkeyp
         subject._run_queries(cast(Any, None), CLUSTER, headers=True)
     stop.set()
     assert failures == []
+
+
+@pytest.mark.parametrize(("stateful", "rounds"), [(True, 9 + 3), (False, 3)])
+def test_a_lost_executor_does_not_end_the_driver_of_a_stateful_pipeline(
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    stateful: bool,
+    rounds: int,
+) -> None:
+    """Nine failures are due to an executor each, and those behind them are not."""
+    lost: list[str] = []
+    attempts: list[JobError] = []
+
+    def fail() -> None:
+        attempts.append(SQL)
+        if len(attempts) <= 9:
+            lost.append(str(len(attempts)))
+        raise QueryFailed(SQL)
+
+    monkeypatch.setattr(executors, "ended", lambda _: frozenset(lost))
+    subject = driver_with(
+        monkeypatch,
+        lambda *_, **__: SimpleNamespace(run=fail, size=None),
+        Guarantee.EXACTLY_ONCE,
+        stop := threading.Event(),
+    )
+    cast(Any, subject._job).state = object() if stateful else None
+    with pytest.raises(JobError):
+        subject._run_queries(cast(Any, None), CLUSTER, headers=True)
+    stop.set()
+    assert len(attempts) == rounds
 
 
 def test_a_failed_query_reports_whether_the_next_batches_are_smaller() -> None:

@@ -119,6 +119,20 @@ def test_the_bucket_of_the_state_is_named(text: str) -> None:
     assert "minio:9000 failed; check checkpoint.uri" in error.message
 
 
+def test_an_executor_that_is_gone_is_named() -> None:
+    text = (
+        "An error occurred while calling o86.getResult.\n: org.apache.spark.SparkException: Job aborted due to stage "
+        "failure: ResultStage 7 (collect at a.py:1) has failed the maximum allowable number of times: 1. Most recent "
+        "failure reason:\norg.apache.spark.shuffle.FetchFailedException: Failed to connect to /10.0.0.7:7079\n\tat x"
+    )
+    error = cause(Exception(text))
+    assert error.reason is Reason.BATCH_FAILED
+    assert "an executor is gone whose output the batch needs (org.apache.spark.shuffle.FetchFailedException: " in (
+        error.message
+    )
+    assert "/10.0.0.7:7079)" in error.message
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
