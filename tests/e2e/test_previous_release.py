@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from e2e.pipelines import Installation, Pipeline, pipeline
-from e2e.test_release import identity, wait_until_delivered_and_observed
+from e2e.upgrades import FLIGHTS, identity, wait_until_delivered_and_observed
 from lab import images
 from lab.cluster import print_progress
 from lab.images import REPOSITORY
@@ -17,7 +17,6 @@ from lab.images import REPOSITORY
 # The first commit with the oldest version of the jobspec that a job reads (ackwright_stream/jobspec_versions.py), until
 # a release has been tagged.
 PREVIOUS = "9dec1f7a7c92abd7e0668d2b38c3cdc50e1b0d69"
-FLIGHTS = 5_000
 
 
 @pytest.fixture

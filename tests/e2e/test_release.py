@@ -8,18 +8,22 @@ from __future__ import annotations
 import re
 import shlex
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from e2e.pipelines import CHART, NAMESPACE, RELEASE, SYSTEM, Installation, Pipeline, pipeline, wait_until
+from e2e.pipelines import CHART, NAMESPACE, RELEASE, SYSTEM, Installation, pipeline, wait_until
+from e2e.upgrades import (
+    FLIGHTS,
+    children,
+    identity,
+    produce_and_wait_until_delivered,
+    wait_until_delivered_and_observed,
+)
 from lab.processes import LabError
 
-FLIGHTS = 5_000
 CRD, OPERATOR = "deliverypipelines.ackwright.io", "ackwright-operator"
-CHILDREN = "statefulsets,configmaps,serviceaccounts,roles,rolebindings,poddisruptionbudgets"
 _UNINSTALL_TIMEOUT = 60  # seconds; helm's own timeout is five minutes
 _DELETE_TIMEOUT = 100  # seconds; a driver drains for at most 60
 
@@ -139,38 +143,3 @@ def test_a_pipeline_that_deletes_its_topics_can_be_released_without_an_operator(
         without = '{"metadata": {"finalizers": null}}'
         cluster.kubectl("patch", "deliverypipeline", p.name, "-n", NAMESPACE, "--type=merge", "-p", without)
         wait_until(lambda: p.name not in released.kubectl("get", "deliverypipelines"), "the pipeline is deleted", 30)
-
-
-def children(p: Pipeline) -> list[dict[str, Any]]:
-    objects: list[dict[str, Any]] = p.installation.get(CHILDREN, labels=f"ackwright.io/pipeline={p.name}")
-    return objects
-
-
-def identity(p: Pipeline) -> object:
-    """The driver's uid, its restarts, and the generation of each child: changed by any restart or rewrite."""
-    driver = p.driver()
-    assert driver is not None
-    restarts = [c["restartCount"] for c in driver["status"]["containerStatuses"]]
-    specs = sorted(
-        (o["kind"], o["metadata"]["name"], o["metadata"]["uid"], o["metadata"].get("generation", 0))
-        for o in children(p)
-    )
-    return driver["metadata"]["uid"], restarts, specs
-
-
-def produce_and_wait_until_delivered(pipelines: Sequence[Pipeline], skip: int) -> None:
-    for p in pipelines:
-        p.produce_flights(FLIGHTS, skip=skip)
-    for p in pipelines:
-        p.wait_until_delivered()
-
-
-def wait_until_delivered_and_observed(pipelines: Sequence[Pipeline], skip: int) -> None:
-    """Produces flights; returns when they are delivered and the operator has reconciled each pipeline again."""
-    before = {p.name: p.status()["delivery"]["observedAt"] for p in pipelines}
-    produce_and_wait_until_delivered(pipelines, skip)
-    wait_until(
-        lambda: all(p.status()["delivery"]["observedAt"] > before[p.name] for p in pipelines),
-        "each pipeline has been reconciled again",
-        120,
-    )

@@ -7,7 +7,6 @@ with the records that were sent, and the audit computes them from the decisions.
 from __future__ import annotations
 
 import json
-import uuid
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -18,40 +17,12 @@ from ackwright.local.demo import flights
 from e2e.command_line import run_ackwright
 from e2e.leaks import collect_texts, leaks
 from e2e.pipelines import Installation, Pipeline, pipeline
+from e2e.state_places import SQL, in_s3, on_a_volume
 from integration.support.pipelines import read
-from integration.support.s3_server import BUCKET, KEY, SECRET, S3Server
-from lab.network import MACHINE
+from integration.support.s3_server import KEY, SECRET
 
 RECORDS = 8_000  # sent before the first kill, and once more at each kill; four micro-batches
 EXECUTORS = 2
-SQL = "SELECT origin AS key, CONCAT_WS(' ', origin, COUNT(*)) AS value FROM source GROUP BY origin"
-
-
-@contextmanager
-def on_a_volume(installed: Installation, directory: Path) -> Iterator[dict[str, Any]]:
-    """The value of spec.checkpoint, with a directory of this machine, which all nodes of the lab share."""
-    directory.chmod(0o777)  # the driver is not root
-    name = f"state-{uuid.uuid4().hex[:6]}"
-    spec = {
-        "capacity": {"storage": "1Gi"},
-        "accessModes": ["ReadWriteOnce"],
-        "storageClassName": name,
-        "hostPath": {"path": str(directory)},
-    }
-    installed.apply({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name}, "spec": spec})
-    try:
-        yield {"volume": {"size": "1Gi", "storageClassName": name}}
-    finally:
-        installed.kubectl("delete", "persistentvolume", name, "--wait=false")
-
-
-@contextmanager
-def in_s3(installed: Installation, directory: Path) -> Iterator[dict[str, Any]]:
-    """The value of spec.checkpoint, with a bucket of a server on this machine."""
-    with S3Server(directory / "server", MACHINE) as server:
-        login = installed.create_secret("state-login", username=KEY, password=SECRET)
-        s3 = {"endpoint": server.endpoint, "credentialsSecret": {"name": login}}
-        yield {"uri": f"s3a://{BUCKET}/{uuid.uuid4().hex[:6]}", "s3": s3}
 
 
 @contextmanager

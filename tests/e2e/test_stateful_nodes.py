@@ -21,7 +21,7 @@ import pytest
 from ackwright.local.demo import flights
 from e2e.command_line import run_ackwright
 from e2e.pipelines import NAMESPACE, Installation, Pipeline, pipeline, wait_until
-from e2e.test_stateful import SQL, in_s3, on_a_volume
+from e2e.state_places import SQL, in_s3, on_a_volume
 from integration.support.pipelines import read
 from lab.netns import NetnsCluster
 from lab.nodes import Node

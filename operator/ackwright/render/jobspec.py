@@ -83,7 +83,7 @@ def jobspec(
         progress_port=progress_port,
         operation_timeout_ms=plan.operation_timeout_ms,
         restart=plan.restart,
-        # With the sink in Kafka the records of lanes tell (docs/protocol.md, rule 4).
+        # With the sink in Kafka the records of lanes tell (docs/protocol.md#rule-4).
         expects_positions=expects_positions and not plan.sink.in_kafka,
     )
 

@@ -68,7 +68,7 @@ RUNNING = DriverPod(
 LOST = Failure(Reason.POSITION_LOST, "lane in-0 has no position; set one")
 LOG = f"26/11/21 WARN something\nackwright: {LOST}\nlate output\n"
 CUT_OFF = Ending(3, LOST).to_json()[:40]
-UNKNOWN = '{"exitCode": 3, "failure": {"reason": "OfALaterRelease", "message": "x"}}'
+UNKNOWN = '{"exitCode": 3, "failure": {"reason": "no reason", "message": "x"}}'
 ENDED = {
     "exitCode": 3,
     "reason": "Error",
@@ -153,7 +153,7 @@ def test_a_container_killed_for_its_memory_names_the_remedy(message: dict[str, s
         (Ending(1).to_json(), None),
         ("", None),
     ],
-    ids=["of an older image", "a crash", "cut off", "an unknown reason", "without a failure", "empty"],
+    ids=["of an older image", "a crash", "cut off", "without a reason", "without a failure", "empty"],
 )
 def test_a_message_that_reports_no_failure_is_text_without_a_reason(message: str, error: LastLogLine | None) -> None:
     driver = driver_pod(pod(container={"state": {"terminated": ENDED | {"message": message}}}))

@@ -99,7 +99,7 @@ def test_a_batch_without_records_that_timed_out_is_not_followed_by_smaller_ones(
 ) -> None:
     """Its output is of state that has ended, whatever the next batches read."""
     spark: Any = SimpleNamespace(streams=SimpleNamespace(active=[None]))
-    lanes: Any = SimpleNamespace(sink=None)
+    lanes: Any = SimpleNamespace(sink=None, driver=3)
     owned = Ownership({r.lane: r.start for r in ranges}, 0, lanes)
     size = BatchSize.from_limits(1_000, 1)
     subject = Query(spark, minimal_job(), owned, Progress(minimal_job()), threading.Event(), size=size)
