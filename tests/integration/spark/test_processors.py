@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
 from ackwright_stream import processors, source, transform
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Format, JobSpec, Reason, StateSettings, Transform
+from integration.support.processor_pipelines import NoRows
 from integration.support.raw_records import JOB
 from integration.support.stateful_pipelines import with_state
 
@@ -28,23 +28,12 @@ ROWS = "key STRING, value STRING"
 Frames = Callable[[DataFrame], DataFrame]
 
 
-class Nothing(StatefulProcessor):  # type: ignore[misc]
-    def init(self, handle: StatefulProcessorHandle) -> None:
-        pass
-
-    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Any]:
-        return iter([])
-
-    def close(self) -> None:
-        pass
-
-
 def process(frame: DataFrame, mode: str = "update", time: str = "none", *keys: str, **more: Any) -> DataFrame:
-    return frame.groupBy(*(keys or ("key",))).transformWithState(Nothing(), ROWS, mode, time, **more)
+    return frame.groupBy(*(keys or ("key",))).transformWithState(NoRows(), ROWS, mode, time, **more)
 
 
 def of_pandas(frame: DataFrame) -> DataFrame:
-    return frame.groupBy("key").transformWithStateInPandas(Nothing(), ROWS, "update", "none")
+    return frame.groupBy("key").transformWithStateInPandas(NoRows(), ROWS, "update", "none")
 
 
 def with_group_state(frame: DataFrame, timeout: str = "NoTimeout") -> DataFrame:
@@ -121,7 +110,7 @@ def test_a_processor_is_accepted(
         ),
         (
             lambda frame: frame.groupBy("key").transformWithState(
-                Nothing(), "at TIMESTAMP", "append", "eventTime", eventTimeColumnName="at"
+                NoRows(), "at TIMESTAMP", "append", "eventTime", eventTimeColumnName="at"
             ),
             replace(TIMED, output_mode="append"),
             "uses transformWithState with eventTimeColumnName, which is not built",

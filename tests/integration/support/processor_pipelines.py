@@ -6,8 +6,12 @@ See docs/stateful.md#a-processor-in-python.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
+
+from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
 from integration.support.driver_lives import DriverLives
 
@@ -146,6 +150,19 @@ def alarms(source):
 """
 _OF_FUNCTION = {"windows": (_WINDOWS, "append"), "alarms": (_ALARMS, "update")}
 COUNTS = ("of_rows", "of_frames", "of_distinct", "with_group_state")
+
+
+class NoRows(StatefulProcessor):  # type: ignore[misc]
+    """A processor for plans that are not run."""
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        pass
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Any]:
+        return iter([])
+
+    def close(self) -> None:
+        pass
 
 
 def process(pipeline: DriverLives, function: str) -> None:
