@@ -10,7 +10,7 @@ import json
 import signal
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
@@ -21,11 +21,12 @@ import pytest
 from ackwright.local.demo import flights
 from e2e.command_line import run_ackwright
 from e2e.pipelines import NAMESPACE, Installation, Pipeline, pipeline, wait_until
-from e2e.test_stateful import SQL, Checkpoint, in_s3, on_a_volume
+from e2e.test_stateful import SQL, in_s3, on_a_volume
 from integration.support.pipelines import read
 from lab.netns import NetnsCluster
 from lab.nodes import Node
 
+Checkpoint = Callable[[Installation, Path], Any]  # a context with the value of spec.checkpoint
 RECORDS = 8_000  # sent at once; four micro-batches
 WAIT = 900.0  # seconds; up to three drivers start one after the other
 _ENDED = "ackwright: "  # begins the line with which a driver ends by itself
