@@ -28,6 +28,7 @@ from lab.nodes import Node
 
 Checkpoint = Callable[[Installation, Path], Any]  # a context with the value of spec.checkpoint
 RECORDS = 8_000  # sent at once; four micro-batches
+WAIT = 900.0  # seconds; up to three drivers start one after the other
 _ENDED = "ackwright: "  # begins the line with which a driver ends by itself
 
 
@@ -48,7 +49,7 @@ def counting(installed: Installation, checkpoint: Mapping[str, Any]) -> Iterator
 def delivering(p: Pipeline) -> Mapping[str, Any]:
     """Sends records, and more once some are counted; returns the driver's pod, which delivers then."""
     p.produce_flights(RECORDS)
-    p.wait_until(lambda: bool(counts(p)), "the first counts are written")
+    p.wait_until(lambda: bool(counts(p)), "the first counts are written", WAIT)
     p.produce_flights(RECORDS, skip=RECORDS)
     driver = p.driver()
     assert driver is not None
@@ -67,7 +68,7 @@ def counts(p: Pipeline) -> dict[str, list[int]]:
 
 def require_exact(p: Pipeline, sent: int) -> None:
     """Fails unless so many records are counted once, each count is written once, and the audit confirms it."""
-    p.wait_until_delivered()
+    p.wait_until_delivered(WAIT)
     written = counts(p)
     expected = Counter(json.loads(value)["origin"] for _, value in flights.records(flights.archive(), sent))
     assert {origin: of_origin[-1] for origin, of_origin in written.items()} == expected
@@ -146,11 +147,11 @@ def test_counts_are_right_although_the_drivers_node_is_cut_off(
                 cut_at, lag = time.monotonic(), p.lag()
                 assert lag > 0, "the node was cut off when everything was delivered"
                 second = successor(p, first)
-                p.wait_until(lambda: is_ready(p.driver()) and 0 <= p.lag() < lag, "the other driver delivers")
+                p.wait_until(lambda: is_ready(p.driver()) and 0 <= p.lag() < lag, "the other driver delivers", WAIT)
                 print(f"the other driver delivers after {time.monotonic() - cut_at:.0f} s")
                 assert _ENDED not in log(), "the first driver has ended before it could come back"
                 p.produce_flights(RECORDS, skip=2 * RECORDS)
-            p.wait_until(lambda: _ENDED in log(), "the first driver ends")
+            p.wait_until(lambda: _ENDED in log(), "the first driver ends", WAIT)
             assert f"{_ENDED}Superseded: " in log()
         require_exact(p, 3 * RECORDS)
         driver = p.driver()
