@@ -112,4 +112,4 @@ def test_counts_are_right_although_an_executor_and_the_driver_of_state_in_s3_are
         kill_while_counting(p, first, 2 * RECORDS)
         assert_each_is_counted_once(p, 3 * RECORDS)
         assert starts(driver(p))[0] != first["metadata"]["uid"]
-        assert running(p).keys().isdisjoint(before)
+        p.wait_until(lambda: running(p).keys().isdisjoint(before), "the executors of the first driver have ended")
