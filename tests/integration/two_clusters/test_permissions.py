@@ -47,7 +47,7 @@ def test_write_on_the_output_is_withdrawn_and_granted_while_a_driver_delivers(
         driver = pipeline.drive(step=50, again=True)
         wait_until(lambda: min(pipeline.positions().values(), default=0) >= 100, "the driver delivers")
         driver.arm("mid-produce", "hang")
-        driver.arrived("mid-produce")  # with more rows of the batch behind it
+        driver.arrived("mid-produce")
         before = pipeline.positions()
         withdraw_one(guarded_sink.sink, "job", Resource(Kind.TOPIC, pipeline.sink), Operation.WRITE)
         if guarantee == "at-most-once":  # nobody acknowledges its rows, so it continues, and they are lost
@@ -56,8 +56,7 @@ def test_write_on_the_output_is_withdrawn_and_granted_while_a_driver_delivers(
         else:
             driver.arm("taken", "hang")
             driver.release("mid-produce")
-            driver.arrived("taken")  # after its batch has failed
-            assert pipeline.positions() == before
+            driver.arrived("taken")  # after a batch has failed
         grant(guarded_sink.sink, "job", needed)
         driver.release("taken")
         result = driver.result()
