@@ -107,9 +107,10 @@ def test_a_task_without_rows_answers() -> None:
     assert Stateful(stateful_job(), SETTINGS)._evaluate(batch_of(answered(()), answered(()))) == []
 
 
-def test_a_task_without_an_answer_is_an_error() -> None:
-    with pytest.raises(JobError, match="1 tasks of a batch answered in place of 2"):
-        Stateful(stateful_job(), SETTINGS)._evaluate(batch_of(answered(ROWS)))
+@pytest.mark.parametrize("answers", [1, 3])
+def test_another_number_of_answers_than_of_partitions_is_an_error(answers: int) -> None:
+    with pytest.raises(JobError, match=f"{answers} tasks of a batch answered in place of 2"):
+        Stateful(stateful_job(), SETTINGS)._evaluate(batch_of(*[answered(ROWS)] * answers))
 
 
 def test_files_are_removed_before_the_first_batch_and_behind_each_that_has_some(tmp_path: Path) -> None:
