@@ -1,4 +1,4 @@
-"""The processors of a transform (transformWithState), read from its analysed plan: classes of Python that keep state."""
+"""The processors of a transform (transformWithState), read from its analysed plan: classes of Python with state."""
 
 from __future__ import annotations
 
