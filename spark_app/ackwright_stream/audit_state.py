@@ -37,7 +37,7 @@ from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import JobSpec, Reason
 from ackwright_stream.spark_internals import outer_joins
 from ackwright_stream.spark_internals.state_steps import (
-    PROCESSORS,
+    PROCESSOR,
     StateKey,
     StateStep,
     state_steps,
@@ -131,7 +131,7 @@ class Shape:
 def shape_of(job: JobSpec, stream: DataFrame) -> Shape:
     """The shape of the transform. stream: its output of a stream."""
     steps = state_steps(stream)
-    if any(step.kind in PROCESSORS for step in steps):
+    if any(step.kind == PROCESSOR for step in steps):
         reason = "a processor in Python computes its output by batches and timers"
         return Shape(None, None, reason, of_stream_alone=stream.schema)
     if len(steps) != 1:

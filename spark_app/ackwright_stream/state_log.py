@@ -104,8 +104,7 @@ def open_directory(
             "source.groupId and another checkpoint",
         )
     loss = loss_of(last.to_json(), last.positions)
-    described = processor is not None and processor.describes_state
-    problem = _missing_state(files, last) or missing_types(files, last, required=described)
+    problem = _missing_state(files, last) or missing_types(files, last, required=processor is not None)
     if (problem or unread == loss) and loss == job.accepted_state_loss:
         return StateDirectory(files, secrets.token_hex(8))
     if problem:

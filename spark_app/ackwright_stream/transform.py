@@ -15,7 +15,7 @@ from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import REFUSED_FUNCTIONS, JobSpec, Reason, StateSettings, Transform
 from ackwright_stream.spark_internals import logical_plan
 from ackwright_stream.spark_internals.session import drop_functions, silence_analysis_log
-from ackwright_stream.spark_internals.state_steps import PROCESSORS, state_steps
+from ackwright_stream.spark_internals.state_steps import PROCESSOR, state_steps
 
 VIEW = "source"
 
@@ -81,7 +81,7 @@ _TIME = frozenset({"CurrentTimestamp", "CurrentDate", "CurrentTime", "LocalTimes
 
 _DEDUPLICATION = frozenset({"Deduplicate", "DeduplicateWithinWatermark", "Distinct"})
 # Steps that keep state, and those that Spark needs for them.
-_STATEFUL = _DEDUPLICATION | PROCESSORS | {"Aggregate", "EventTimeWatermark", "Join"}
+_STATEFUL = _DEDUPLICATION | {"Aggregate", "EventTimeWatermark", "Join", PROCESSOR}
 
 
 def apply_transform(spark: SparkSession, raw: DataFrame, job: JobSpec, keep: source.Keep | None = None) -> DataFrame:
@@ -222,7 +222,7 @@ def check_stateful(output: DataFrame, state: StateSettings) -> None:
         raise JobError(Reason.INVALID_TRANSFORM, "the transform keeps no state, although state is set; remove state")
     if "Join" in keeping:
         joins.check_join(output, state, {_SQL_WORDS[name] for name in keeping if name != "Join"})
-    if of_processors := [i for i, name in enumerate(keeping) if name in PROCESSORS]:
+    if of_processors := [i for i, name in enumerate(keeping) if name == PROCESSOR]:
         behind, before = keeping[: of_processors[0]], keeping[of_processors[-1] + 1 :]  # a step precedes its inputs
         others = {*behind, *before} - (_DEDUPLICATION - {*behind})
         processors.check_processor(output, state, {_SQL_WORDS[name] for name in others})

@@ -10,8 +10,8 @@ from pyspark.sql import functions as F
 
 from ackwright_stream.spark_internals.logical_plan import Step, class_name, elements, nodes
 
-PROCESSORS = frozenset({"FlatMapGroupsInPandasWithState", "TransformWithStateInPySpark"})  # functions of Python
-_STATEFUL = PROCESSORS | {"Aggregate", "Deduplicate", "DeduplicateWithinWatermark", "Distinct", "Join"}
+PROCESSOR = "TransformWithStateInPySpark"  # a class of Python
+_STATEFUL = frozenset({"Aggregate", "Deduplicate", "DeduplicateWithinWatermark", "Distinct", "Join", PROCESSOR})
 _WATERMARK, _WINDOW, _SESSION = "spark.watermarkDelayMs", "spark.timeWindow", "spark.sessionWindow"
 # Their result depends on the order of their input, if that has fractions.
 _ROUNDED = frozenset({"Sum", "Average", "StddevPop", "StddevSamp", "VariancePop", "VarianceSamp", "Corr", "Skewness"})
@@ -77,7 +77,7 @@ def _step(node: Any) -> StateStep:
     if kind == "Join":
         timed = [a for a in elements(node.left().output()) if a.metadata().contains(_WATERMARK)]  # as on the right
         return StateStep(kind, tuple(map(_key, timed[:1])), rounds=False, overlapping=overlapping, java=node)
-    if kind in PROCESSORS:
+    if kind == PROCESSOR:
         return StateStep(kind, (), rounds=False, overlapping=overlapping, java=node)
     if kind == "Aggregate":
         keys, rounds = node.groupingExpressions(), any(_rounds(e.java) for e in Step(node).expressions())

@@ -80,11 +80,6 @@ JVM_METHODS: Mapping[str, tuple[str, ...]] = {
     "org.apache.spark.sql.catalyst.plans.logical.Aggregate": ("groupingExpressions",),
     "org.apache.spark.sql.catalyst.plans.logical.Deduplicate": ("keys",),
     "org.apache.spark.sql.catalyst.plans.logical.EventTimeWatermark": ("nodeId",),
-    "org.apache.spark.sql.catalyst.plans.logical.FlatMapGroupsInPandasWithState": (
-        "groupingAttributes",
-        "outputMode",
-        "timeout",
-    ),
     "org.apache.spark.sql.catalyst.plans.logical.Join": ("condition", "joinType", "left", "right"),
     "org.apache.spark.sql.catalyst.plans.logical.TransformWithStateInPySpark": (
         "groupingAttributesLen",

@@ -47,9 +47,8 @@ def pipeline(kafka: EmbeddedKafka, tmp_path: Path) -> Iterator[StatefulPipeline]
         ("of_rows", ("evaluated", "after-commit")),  # first, state is stored and nothing is decided
         ("of_frames", ("before-commit", "batch-end")),
         ("of_distinct", ("evaluated", "batch-end")),
-        ("with_group_state", ("evaluated", "after-commit")),
     ],
-    ids=["rows", "pandas", "deduplicated", "group-state"],
+    ids=["rows", "pandas", "deduplicated"],
 )
 def test_state_and_output_are_of_one_evaluation_over_kills(
     pipeline: StatefulPipeline, function: str, points: tuple[str, ...]
@@ -61,7 +60,7 @@ def test_state_and_output_are_of_one_evaluation_over_kills(
     assert pipeline.counted() == Counted()
     state = pipeline.last_decision().state
     assert {len(ids) for of_operator in state.values() for ids in of_operator} == {1}
-    assert len(schema_files(pipeline.state)) == (0 if function == "with_group_state" else 1)
+    assert len(schema_files(pipeline.state)) == 1
 
 
 def test_state_that_was_moved_goes_on(pipeline: StatefulPipeline) -> None:

@@ -75,16 +75,6 @@ def of_distinct(source):
     once = marked.dropDuplicates(["record"]).groupBy("name")
     return once.transformWithState(CountsOfRows(), OUTPUT, "update", "none")
 
-
-def with_group_state(source):
-    def count(key, frames, state):
-        count, mark = state.get if state.exists else (0, random.random())
-        count += sum(map(len, frames))
-        state.update((count, mark))
-        yield pd.DataFrame({{"key": [key[0]], "value": [f"{{count}} {{mark}}"]}})
-
-    of_name = names(source).groupBy("name")
-    return of_name.applyInPandasWithState(count, OUTPUT, "count LONG, mark DOUBLE", "update", "NoTimeout")
 """
 # Each window of 50 seconds is counted, and a timer outputs it. The watermark is 10 seconds behind.
 _WINDOWS = f"""{_NAMES}
@@ -149,7 +139,6 @@ def alarms(source):
     return names(source).groupBy("name").transformWithState(Alarms(), OUTPUT, "update", "processingTime")
 """
 _OF_FUNCTION = {"windows": (_WINDOWS, "append"), "alarms": (_ALARMS, "update")}
-COUNTS = ("of_rows", "of_frames", "of_distinct", "with_group_state")
 
 
 class NoRows(StatefulProcessor):  # type: ignore[misc]
@@ -166,7 +155,7 @@ class NoRows(StatefulProcessor):  # type: ignore[misc]
 
 
 def process(pipeline: DriverLives, function: str) -> None:
-    """Gives a stateful pipeline one of these transforms: of COUNTS, `windows` or `alarms`."""
+    """Gives a stateful pipeline one of these transforms: of_rows, of_frames, of_distinct, windows or alarms."""
     text, mode = _OF_FUNCTION.get(function, (_COUNTS, "update"))
     module = f"processor_{function}"
     (pipeline.directory / f"{module}.py").write_text(text)

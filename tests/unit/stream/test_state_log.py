@@ -81,13 +81,21 @@ def test_no_batch_is_planned_unless_the_watermark_has_moved(files: Memory) -> No
 
 def test_for_timers_of_the_clock_a_batch_is_always_planned(files: Memory) -> None:
     unmoved = replace(DECISION, watermark_ms=0)
-    clock = Processor("p", True, "update", True, False, initial_state=False, describes_state=False)
+    files.texts["d1/state/0/_metadata/v2/0"] = 'v2\n{"stateStoreInfo":[]}'
+    clock = Processor("p", True, "update", by_clock=True, by_event_time=False, initial_state=False)
     directory = open_directory(JOB, files, "q1", unmoved, POSITIONS, now_ms=NOW, processor=clock)
     text_behind = directory.offsets(4)
     assert text_behind is not None
     assert offsets_of(text_behind) == POSITIONS
     before = json.loads(DECISION.offsets.splitlines()[1])["batchWatermarkMs"]
     assert json.loads(text_behind.splitlines()[1]) == {"batchWatermarkMs": before, "batchTimestampMs": NOW, "conf": {}}
+
+
+def test_a_processors_state_without_its_description_is_lost(files: Memory) -> None:
+    processor = Processor("p", True, "update", by_clock=False, by_event_time=False, initial_state=False)
+    with pytest.raises(JobError, match="lacks _metadata/v2 of the processor") as e:
+        open_directory(JOB, files, "q1", DECISION, POSITIONS, now_ms=NOW, processor=processor)
+    assert e.value.reason is Reason.STATE_LOST
 
 
 def test_the_planned_batch_has_the_next_watermark_and_no_records(files: Memory) -> None:
