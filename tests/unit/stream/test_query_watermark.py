@@ -1,0 +1,59 @@
+"""A query reports the watermark of the last decision: behind which it starts, and behind each batch."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ackwright_stream import query as module
+from ackwright_stream.decisions import Decision
+from ackwright_stream.delivery.batch import Batch, BatchResult, Output
+from ackwright_stream.jobspec import StateSettings
+from ackwright_stream.ownership import Ownership
+from ackwright_stream.progress import Progress
+from ackwright_stream.query import Query
+from ackwright_stream.state_log import StateDirectory
+from minimal_job import minimal_job
+from unit.stream.decided import DECISION
+
+SPARK: Any = SimpleNamespace(streams=SimpleNamespace(active=[None]))
+ROWS: Any = SimpleNamespace()
+
+
+class Decides:
+    """A guarantee under which each batch moves the watermark by a second."""
+
+    counts_expired = False
+
+    def deliver(self, batch: Batch, _: object) -> BatchResult:
+        assert batch.chain is not None
+        last = batch.chain.last
+        batch.chain.last = replace(last or DECISION, watermark_ms=(last.watermark_ms if last else 0) + 1_000)
+        return BatchResult(DECISION.positions)
+
+
+@pytest.mark.parametrize(("last", "at_start"), [(DECISION, 1.0), (None, None)], ids=["decided", "first"])
+def test_the_watermark_is_reported(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, last: Decision | None, at_start: float | None
+) -> None:
+    state = StateSettings(2, str(tmp_path), "append", "at", "5 seconds", 1_000)
+    job: Any = SimpleNamespace(**{**vars(minimal_job()), "state": state})  # without Spark's settings for it
+    lanes: Any = SimpleNamespace(sink=None)
+    progress = Progress(job)
+    subject = Query(SPARK, job, Ownership(DECISION.positions, 0, lanes, last), progress, threading.Event())
+    directory = StateDirectory(ROWS, "d1")
+    monkeypatch.setattr(module, "set_hadoop", lambda *_: None)
+    monkeypatch.setattr(module, "CheckpointFiles", lambda *_: None)
+    monkeypatch.setattr(module, "open_directory", lambda *_, **__: directory)
+    monkeypatch.setattr(module, "running_execution", lambda *_: None)
+    monkeypatch.setattr(module, "of_stateful", lambda _: [])
+    monkeypatch.setattr(subject, "_delivery", Decides())
+    with subject._checkpoint():
+        assert progress.snapshot().watermark == at_start
+        subject._deliver(ROWS, 4, Output(ROWS))
+        assert progress.snapshot().watermark == (at_start or 0) + 1
