@@ -48,12 +48,13 @@ def test_the_watermark_is_reported(
     subject = Query(SPARK, job, Ownership(DECISION.positions, 0, lanes, last), progress, threading.Event())
     directory = StateDirectory(ROWS, "d1")
     monkeypatch.setattr(module, "set_hadoop", lambda *_: None)
+    monkeypatch.setattr(module.processors, "processor_of", lambda _: None)
     monkeypatch.setattr(module, "CheckpointFiles", lambda *_: None)
     monkeypatch.setattr(module, "open_directory", lambda *_, **__: directory)
     monkeypatch.setattr(module, "running_execution", lambda *_: None)
     monkeypatch.setattr(module, "of_stateful", lambda _: [])
     monkeypatch.setattr(subject, "_delivery", Decides())
-    with subject._checkpoint():
+    with subject._checkpoint(ROWS):
         assert progress.snapshot().watermark == at_start
         subject._deliver(ROWS, 4, Output(ROWS))
         assert progress.snapshot().watermark == (at_start or 0) + 1
