@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from ackwright_stream import processors
 from ackwright_stream import query as module
 from ackwright_stream.decisions import Decision
 from ackwright_stream.delivery.batch import Batch, BatchResult, Output
@@ -48,7 +49,7 @@ def test_the_watermark_is_reported(
     subject = Query(SPARK, job, Ownership(DECISION.positions, 0, lanes, last), progress, threading.Event())
     directory = StateDirectory(ROWS, "d1")
     monkeypatch.setattr(module, "set_hadoop", lambda *_: None)
-    monkeypatch.setattr(module.processors, "processor_of", lambda _: None)
+    monkeypatch.setattr(processors, "processor_of", lambda _: None)
     monkeypatch.setattr(module, "CheckpointFiles", lambda *_: None)
     monkeypatch.setattr(module, "open_directory", lambda *_, **__: directory)
     monkeypatch.setattr(module, "running_execution", lambda *_: None)
