@@ -56,8 +56,9 @@ SESSIONS = Kind(  # records of 6 seconds, and 4 seconds without any
 )
 WITHIN_WATERMARK = Kind(  # each second once more, behind three others, while its state is there
     Transform(module="first_within_watermark", function="first_records"),
-    [second for later in range(43) for second in (later, later - 3) if 0 <= second < 40],
-    [(second, second) for second in range(40)],
+    # From 1 on: 0 is no later than the first watermark.
+    [second for later in range(1, 44) for second in (later, later - 3) if 1 <= second <= 40],
+    [(second, second) for second in range(1, 41)],
 )
 
 

@@ -100,7 +100,8 @@ class Windows(StatefulProcessor):
 
 
 def windows(source):
-    timed = source.select(F.timestamp_seconds(number()).alias("at"), (F.floor(number() / 50) * 50).alias("begin"))
+    # Not 0, which is no later than the first watermark.
+    timed = source.select(F.timestamp_seconds(number() + 1).alias("at"), (F.floor(number() / 50) * 50).alias("begin"))
     of_window = timed.withWatermark("at", "10 seconds").groupBy("begin")
     return of_window.transformWithState(Windows(), OUTPUT, "append", "eventTime")
 """
