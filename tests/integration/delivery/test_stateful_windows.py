@@ -68,10 +68,10 @@ def test_the_delay_of_the_watermark_may_change(kafka: EmbeddedKafka, tmp_path: P
     """A longer one leaves the watermark where it is, a shorter one moves it on, and no window is output twice."""
     job = timed_windows(kafka.bootstrap_servers, f"delay-{uuid.uuid4().hex[:8]}", tmp_path)
     assert job.state is not None
-    fed = 0
+    fed, sink = 0, str(job.sink_of(KafkaSink).topic)
 
-    def delivered(delay_s: int, seconds: Iterable[int]) -> float | None:
-        """The watermark behind these further records."""
+    def delivered(delay_s: int, seconds: Iterable[int], windows: int) -> float | None:
+        """The watermark behind these further records, once so many windows are output."""
         nonlocal fed, job
         assert job.state is not None
         job = replace(job, state=replace(job.state, watermark_delay=f"{delay_s} seconds"))
@@ -79,15 +79,18 @@ def test_the_delay_of_the_watermark_may_change(kafka: EmbeddedKafka, tmp_path: P
         fed += len(numbers)
         with running(job, tmp_path / str(fed)) as driver:
             driver.until_position(1, fed, WAIT)
+            wait_until(
+                lambda: len(read(job.cluster.bootstrap_servers, sink)) >= windows, f"{windows} windows are output"
+            )
             progress = driver.job.progress()
             driver.job.drain()
             assert driver.job.wait(WAIT) == 0, driver.job.failure()
         assert progress is not None
         return progress.watermark
 
-    assert delivered(5, range(60)) == 54
-    assert delivered(30, [*range(60, 70), 55, 45]) == 54  # the last one is late
-    assert delivered(1, range(70, 100)) == 98
+    assert delivered(5, range(60), windows=5) == 54
+    assert delivered(30, [*range(60, 70), 55, 45], windows=5) == 54  # the last one is late
+    assert delivered(1, range(70, 100), windows=9) == 98
     report = audit(spark, job)
     assert report.verdict is Verdict.HELD, report
     assert report.expected == report.delivered == 9
