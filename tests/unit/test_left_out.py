@@ -36,7 +36,7 @@ def test_a_run_lists_the_slow_tests_that_it_left_out(
     pytester: pytest.Pytester, arguments: list[str], reported: bool
 ) -> None:
     pytester.makeconftest(CONFTEST.read_text())
-    pytester.makeini("[pytest]\nmarkers = slow")
+    pytester.makeini(f"[pytest]\nmarkers = slow\npythonpath = {CONFTEST.parent}")
     pytester.makepyfile(test_sample=TESTS)
     result = pytester.runpytest_subprocess(*arguments)
     assert result.ret == 0

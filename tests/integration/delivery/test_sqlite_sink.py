@@ -96,7 +96,7 @@ def test_the_jobspec_carries_a_registered_sink(tmp_path: Path) -> None:
     sink = SqliteSpec("/somewhere/sink.db", compare=False)
     assert from_json(to_json(replace(spec, sink=sink))) == replace(spec, sink=sink)
     with pytest.raises(
-        ValueError, match="a sink of kind 'mysql', and this job knows delta, files, iceberg, kafka, postgres, sqlite"
+        ValueError, match="a sink of kind 'mysql', and this job has delta, files, iceberg, kafka, postgres, sqlite"
     ):
         from_json(to_json(spec).replace('"kind": "kafka"', '"kind": "mysql"'))
 

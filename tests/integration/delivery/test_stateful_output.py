@@ -85,7 +85,8 @@ def delivered(pipeline: DriverLives, rows: Callable[[], Counter[tuple[int, int]]
     with pipeline.life() as job:
         pipeline.caught_up(job)
         wait_until(lambda: rows().keys() >= EXPECTED.keys(), "all windows are output")
-        assert job.progress()["restarts"] == 0
+        # Spark 4.1.1 ends once behind a batch that was in its log when it started (SPARK-55271).
+        assert job.progress()["restarts"] <= 1
         pipeline.drain(job)
     assert stored(pipeline.directory) == []
     return rows()
@@ -138,6 +139,8 @@ def test_at_most_once_loses_windows_that_end_at_once_and_repeats_none(kafka: Emb
     pipeline = open_windows(servers, tmp_path, job)
     killed_amid_output(pipeline, lambda: in_topic(pipeline))
     with pipeline.life() as driver:
+        feed_seconds(pipeline.spec, [3_599])  # the first batch removes what the killed driver has left
+        pipeline.fed += 1
         pipeline.caught_up(driver)
         pipeline.drain(driver)
     rows = in_topic(pipeline)
