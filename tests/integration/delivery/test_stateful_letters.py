@@ -81,7 +81,15 @@ def drained(pipeline: LetterPipeline) -> int:
         return int(progress["deadLetters"])
 
 
-@pytest.mark.parametrize("points", [("before-commit", "after-commit"), ("evaluated", "batch-end"), ("mid-produce",)])
+@pytest.mark.parametrize(
+    "points",
+    [
+        ("before-commit", "after-commit"),
+        ("evaluated", "batch-end"),  # nothing is decided; before Spark's log of commits
+        ("mid-produce",),  # the dead letters of the transaction follow
+    ],
+    ids=["commit", "batch", "rows"],
+)
 def test_dead_letters_are_in_the_transaction_of_the_decision(
     kafka: EmbeddedKafka, tmp_path: Path, spark: SparkSession, points: tuple[str, ...]
 ) -> None:

@@ -31,7 +31,7 @@ _PAIRS = """
     ON a.n = b.n AND a.p = b.p AND b.at BETWEEN a.at AND a.at + INTERVAL 1 MINUTE
     AND a.n IS NOT NULL AND a.p IS NOT NULL AND a.n % 10 != 7
 """
-_KEPT = """
+_DEDUPLICATED = """
 def transform(source):
     kept = source.dropDuplicates(["p", "n"]).where("n % 10 != 7")
     return kept.selectExpr("kafka.key AS key", "concat(p, ':', n) AS value")
@@ -43,8 +43,8 @@ def stateful_letters(
     kafka: EmbeddedKafka, directory: Path, sink: str, guarantee: str, database: Database | None = None, **more: Any
 ) -> LetterPipeline:
     """A pipeline that keeps each well-formed record. sink: its name; database: of postgres. more: as max_fraction."""
-    (directory / "kept.py").write_text(_KEPT)
-    transform = {"python": {"module": "kept", "function": "transform"}}
+    (directory / "first_records.py").write_text(_DEDUPLICATED)
+    transform = {"python": {"module": "first_records", "function": "transform"}}
     state = _state("append")
     pipeline: LetterPipeline
     if database is not None:
@@ -80,7 +80,7 @@ def joined_letters(kafka: EmbeddedKafka, directory: Path) -> LetterPipeline:
 
 def timed(partition: int, n: int) -> bytes:
     """The value of a record for joined_letters()."""
-    return value(partition, n).replace(b"}", b', "at": "1970-01-01T00:00:00Z"}')
+    return value(partition, n).replace(b"}", b', "at": "1971-01-01T00:00:00Z"}')
 
 
 def _state(mode: str) -> dict[str, Any]:
