@@ -20,8 +20,7 @@ from ackwright_stream.delivery.batch import Batch
 from ackwright_stream.delivery.stateful import Stateful
 from ackwright_stream.encoded_output import decode, files_of
 from ackwright_stream.errors import JobError
-from ackwright_stream.jobspec import Guarantee, JobSpec, KafkaSink, Reason, StateSettings, from_json, to_json
-from ackwright_stream.jobspec_values import STATE
+from ackwright_stream.jobspec import Guarantee, KafkaSink, Reason, StateSettings, from_json, to_json
 from ackwright_stream.lanes import Lanes
 from ackwright_stream.positions import Lane, Position, Range
 from ackwright_stream.sinks.base import Membership, Rows, Sink
@@ -29,18 +28,10 @@ from ackwright_stream.spark_internals.worker import TaskInput
 from ackwright_stream.worker_state import STATE as STATE_OF_WORKER
 from minimal_job import minimal_job
 from unit.stream.decided import DECISION
+from unit.stream.stateful_jobs import SETTINGS, stateful_job
 
-SETTINGS = StateSettings(
-    partitions=2, checkpoint="/state", output_mode="update", event_time=None, watermark_delay=None, batch_bytes=10_000
-)
 LANE, OTHER = Lane("in", 0), Lane("in", 1)
 ROWS = [pa.RecordBatch.from_pydict({"key": [b"a", b"b"]}), pa.RecordBatch.from_pydict({"key": [b"c"]})]
-
-
-def stateful_job(**changes: Any) -> JobSpec:
-    job = minimal_job()
-    required = {name: value for name, (value, _) in STATE.items()} | {"spark.sql.shuffle.partitions": "2"}
-    return replace(job, **{"state": SETTINGS, "spark": {**job.spark, **required}, "stream_options": {}, **changes})
 
 
 def test_a_stateful_job_goes_there_and_back() -> None:

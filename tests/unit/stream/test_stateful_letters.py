@@ -22,7 +22,7 @@ from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Reason
 from ackwright_stream.positions import Lane, Range, Task
 from ackwright_stream.worker_state import STATE
-from unit.stream.test_stateful import SETTINGS, stateful_job
+from unit.stream.stateful_jobs import SETTINGS, stateful_job
 
 RANGES = (Range(Lane("in", 0), 5, 105), Range(Lane("in", 1), 0, 100))
 NONE = Counts()
