@@ -132,9 +132,34 @@ def _of_state(spark: SparkSession, job: JobSpec, view: KafkaView, sink: SinkRead
         counted=passed.counted,
         leeway=leeway,
     )
-    return _report(
-        job, passed, comparison, [*passed.doubts, *moment.doubts, *doubts], [*passed.notes, *moment.notes, *notes]
-    )
+    doubts, notes = [*passed.doubts, *moment.doubts, *doubts], [*passed.notes, *moment.notes, *notes]
+    if letters := sink.dead_letters():
+        # Also those of a state before, whose loss was accepted: they are there, whatever became of the state.
+        of_letters = passed
+        if history.last.accepted_loss:
+            of_letters = _counted(job, view, sink.lane_starts(), moment.positions)
+        of_records, more_doubts, more_notes = _compared_letters(
+            spark, job, view, sink, letters=letters, passed=of_letters
+        )
+        comparison = comparison.with_letters(of_records)
+        doubts += [doubt for doubt in more_doubts if doubt not in doubts]
+        notes += more_notes
+    return _report(job, passed, comparison, doubts, notes)
+
+
+def _compared_letters(
+    spark: SparkSession, job: JobSpec, view: KafkaView, sink: SinkReader, *, letters: SinkReader, passed: _Passed
+) -> tuple[Comparison, list[Doubt], list[str]]:
+    """The dead letters of a stateful pipeline, compared with the malformed records that the positions have passed.
+
+    Each is of one record and not of the state, so they are compared as those of a stateless pipeline.
+    """
+    required = _malformed(spark, job, letters, passed.start, passed.end, late=False)
+    doubts, notes = letters.fix_content(required, passed.recorded)
+    explained = _explained(job, view, sink, passed.end, precedes=letters.precedes_positions)
+    late = _malformed(spark, job, letters, passed.end, explained, late=True) if explained != passed.end else None
+    comparison = letters.compare(required, late, [*passed.doubts, *doubts], passed.counted)
+    return comparison, [*passed.doubts, *doubts], notes
 
 
 def _leeway(job: JobSpec, sink: DecidingReader) -> Leeway:
@@ -188,10 +213,10 @@ def _explained(job: JobSpec, view: KafkaView, sink: SinkReader, passed: Offsets,
     precedes: as SinkReader.precedes_positions.
     """
     # Only at-least-once writes before it moves its positions, or any guarantee but at-most-once what is in another
-    # store than they are. The job reads no further than the last stable offset; an application upstream may keep a
-    # transaction open for long.
+    # store than they are, and at-most-once as well if the pipeline is stateful. The job reads no further than the last
+    # stable offset; an application upstream may keep a transaction open for long.
     writes_first = job.guarantee is Guarantee.AT_LEAST_ONCE or (
-        precedes and job.guarantee is not Guarantee.AT_MOST_ONCE
+        precedes and (job.state is not None or job.guarantee is not Guarantee.AT_MOST_ONCE)
     )
     ends: Mapping[Lane, int | None] = view.stable(passed) if writes_first else sink.positions(passed)
     return {lane: max(offset, ends[lane] or 0) for lane, offset in passed.items()}

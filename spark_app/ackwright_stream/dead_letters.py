@@ -37,7 +37,7 @@ COLUMNS = pa.schema(
     ]
 )
 RECORD = pa.schema([("key", pa.binary()), ("value", pa.binary()), ("headers", _HEADERS)])  # of Kafka
-_RECORD_FIELDS = tuple(name for name in COLUMNS.names if name != "reason")
+RECORD_FIELDS = tuple(name for name in COLUMNS.names if name != "reason")
 
 
 def text_of(malformed: Column, reason: Column) -> Column:
@@ -46,13 +46,20 @@ def text_of(malformed: Column, reason: Column) -> Column:
     Text, because nulls of a list column would take most of a batch's time on the way to Python (sinks/kafka/columns.py,
     worker_columns).
     """
-    fields = (F.col(f"{METADATA}.{name}").alias(name) for name in _RECORD_FIELDS)
+    fields = (F.col(f"{METADATA}.{name}").alias(name) for name in RECORD_FIELDS)
     return F.when(malformed, F.to_json(F.struct(*fields, reason.alias("reason"))))
 
 
 def of_text(lines: Iterable[str | bytes]) -> pa.RecordBatch:
     """The dead letters of lines that text_of() wrote, with COLUMNS."""
     return pa.RecordBatch.from_pylist([_decoded(json.loads(line)) for line in lines], schema=COLUMNS)
+
+
+def described(letters: pa.RecordBatch | pa.Table) -> str:
+    """The first of some dead letters (COLUMNS), in a clause for a message; without one a place to look for them."""
+    for letter in letters.slice(0, 1).to_pylist():
+        return f"{letter['topic']}-{letter['partition']}@{letter['offset']}, which {letter['reason']}"
+    return "in the source"
 
 
 def _decoded(letter: Mapping[str, Any]) -> dict[str, Any]:

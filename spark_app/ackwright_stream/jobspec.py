@@ -259,8 +259,6 @@ class JobSpec:
                 yield f"spark: {name} is {self.spark.get(name)!r} and must be {value!r} ({why})"
         if self.guarantee is Guarantee.AT_LEAST_ONCE and self.producer.get("acks") == "0":
             yield "producer: acks is '0', and a batch is decided when its output is acknowledged"
-        if self.source.dead_letter_fraction is not None:
-            yield "source: a stateful pipeline has no dead letters"
         if self.stream_options.get("asyncProgressTrackingEnabled", "false") != "false":
             yield "stream_options: a decision has the text of Spark's log, which must not be written later"
         if getattr(self.sink, "preserve_partition", False):

@@ -156,14 +156,15 @@ class Lanes:
         batch: int,
         decision: str,
         *,
+        letters: Rows = (),
         before: Callable[[], int] | None = None,
     ) -> int:
         """Moves all lanes of a stateful pipeline behind a batch, with its rows and its decision, in one step.
 
-        starts, targets: of every lane, also of those that do not move. before: what has to be done before that step,
-        once it is known that this driver owns the lanes: it writes rows, and returns their number. Returns the number
-        of rows. In the driver. Raises JobError: the outcome may then be unknown, and this driver has to take the
-        pipeline again.
+        starts, targets: of every lane, also of those that do not move. letters: as BatchTransaction.commit() takes
+        them. before: what has to be done before that step, once it is known that this driver owns the lanes: it writes
+        rows, and returns their number. Returns the number of rows. In the driver. Raises JobError: the outcome may then
+        be unknown, and this driver has to take the pipeline again.
         """
         if self.sink.decisions is None:
             raise JobError(Reason.UNEXPECTED, "the sink takes no decisions; report this")
@@ -177,7 +178,7 @@ class Lanes:
             transaction.release()
             raise
         positions_after = {lane: replace(self._position(lane, target), batch=batch) for lane, target in targets.items()}
-        records = transaction.commit(positions_after, self._of_current_topics(rows, positions_after), decision)
+        records = transaction.commit(positions_after, self._of_current_topics(rows, positions_after), decision, letters)
         self.batch = batch
         return written + records
 

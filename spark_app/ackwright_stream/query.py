@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -407,7 +408,12 @@ def sink_columns(spark: SparkSession, raw: DataFrame, job: JobSpec, sink: Sink) 
 
     Raises JobError for a wrong schema or transform.
     """
-    keep = dead_letters.keep(job) if job.source.dead_letter_fraction is not None else None
+    keep = None
+    if job.source.dead_letter_fraction is not None:
+        if job.state is None:
+            keep = dead_letters.keep(job)
+        else:  # they are read apart (delivery/stateful_letters.py)
+            job = replace(job, source=replace(job.source, skip_malformed=True))
     return sink.to_sink_columns(transform.apply_transform(spark, raw, job, keep))
 
 

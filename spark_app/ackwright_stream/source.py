@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ackwright_stream.dead_letters import text_of
+from ackwright_stream.dead_letters import RECORD_FIELDS, text_of
 from ackwright_stream.formats import format_of
 from ackwright_stream.formats.base import METADATA, Parsed
 from ackwright_stream.jobspec import JobSpec, SchemaRegistry, Source
@@ -164,6 +164,14 @@ def malformed(parsed: Parsed) -> DataFrame:
     """The malformed records as they are: key, value, topic, partition, offset, timestamp, headers."""
     none = F.lit(False)
     return parsed.rows.filter(none if parsed.malformed is None else parsed.malformed).select(f"{METADATA}.*")
+
+
+def dead_letters(raw: DataFrame, source: Source, registry: SchemaRegistry | None = None) -> DataFrame:
+    """The malformed records as dead letters, with dead_letters.COLUMNS, from the columns of Spark's Kafka source."""
+    parsed = format_of(source.format).parse(with_metadata(raw), source, registry)
+    malformed = F.lit(False) if parsed.malformed is None else parsed.malformed
+    record = (F.col(f"{METADATA}.{name}").alias(name) for name in RECORD_FIELDS)
+    return parsed.rows.filter(malformed).select(*record, _reason(parsed).alias("reason"))
 
 
 def malformed_remedy(sink: str) -> str:

@@ -280,17 +280,6 @@ _VALIDATIONS: tuple[Validation[DeliveryPipeline], ...] = (
         cel=(Cel("!self.standby || !has(self.state)", on="spec", at=".standby"),),
     ),
     Validation(
-        "cannot be deadLetter with state: a micro-batch of a stateful pipeline has no dead letters yet",
-        "write fail or skip",
-        ("spec.source.onMalformed", "spec.state"),
-        _where(
-            lambda p: p.spec.state is not None and p.spec.source.on_malformed == "deadLetter",
-            "spec.source.onMalformed",
-            lambda p: p.spec.source.on_malformed,
-        ),
-        cel=(Cel("!has(self.state) || self.source.onMalformed != 'deadLetter'", on="spec", at=".source.onMalformed"),),
-    ),
-    Validation(
         "is for stateful pipelines: a stateless transform treats each record on its own",
         "add state, or remove eventTime",
         ("spec.source.eventTime", "spec.state"),

@@ -32,7 +32,7 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
 from ackwright_stream import source
-from ackwright_stream.dead_letters import of_text
+from ackwright_stream.dead_letters import described, of_text
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import JobSpec, Reason
 from ackwright_stream.reasons import REASONS
@@ -124,13 +124,19 @@ class Window:
         shutil.rmtree(Path(tempfile.gettempdir(), self.directory), ignore_errors=True)
 
 
+def are_too_many(counts: Counts, recent: Counts, limit: float) -> bool:
+    """Whether require_few() raises."""
+    both = counts + recent
+    return counts.letters > 0 and both.letters > limit * max(both.records, RECENT)
+
+
 def require_few(counts: Counts, recent: Counts, limit: float, example: str = "in the dead-letter topic") -> None:
     """Raises JobError(TOO_MANY_DEAD_LETTERS) if more than the fraction `limit` of the records is malformed.
 
     counts: of what is about to be committed. recent: of the batches before. example: one of the malformed records.
     """
     both = counts + recent
-    if counts.letters and both.letters > limit * max(both.records, RECENT):
+    if are_too_many(counts, recent, limit):
         reason = Reason.TOO_MANY_DEAD_LETTERS
         raise JobError(
             reason,
@@ -225,7 +231,7 @@ class TaskLetters:
             first = next(letters, None)
             if first is None:
                 return
-            require_few(self.counts, self._recent, self._limit, _described(of_text([first])))
+            require_few(self.counts, self._recent, self._limit, described(of_text([first])))
             batch = [first]
             while batch:
                 yield of_text(batch)
@@ -246,8 +252,3 @@ def _counted(lines: Iterator[bytes]) -> Counts:
         else:
             letters += 1
     return Counts(records, letters)
-
-
-def _described(letters: pa.RecordBatch) -> str:
-    letter = letters.to_pylist()[0]
-    return f"{letter['topic']}-{letter['partition']}@{letter['offset']}, which {letter['reason']}"

@@ -2,12 +2,13 @@
 
     1  evaluate        the stream's own plan runs once; each task stores its state under new names and answers with its
                        rows, encoded, or stores them in files beside the state and answers with their names
-    2  state           the ids of what was stored: one for each partition, from the state of the last decision
-    3  commit          positions of all lanes and decision; under exactly-once the rows as well
-    4  return          Spark writes its log of commits, which is a cache from now on
+    2  dead letters    of the malformed records that the plan has left out, if there are any (stateful_letters.py)
+    3  state           the ids of what was stored: one for each partition, from the state of the last decision
+    4  commit          positions of all lanes and decision; under exactly-once rows and dead letters as well
+    5  return          Spark writes its log of commits, which is a cache from now on
 
-At-least-once writes the rows between 2 and 3, at-most-once between 3 and 4. A sink that commits rows and decision in
-one step, with no more work than in two, does so under each guarantee.
+At-least-once writes rows and dead letters between 3 and 4, at-most-once between 4 and 5. A sink that commits rows and
+decision in one step, with no more work than in two, does so under each guarantee.
 
 A task does not commit, because tasks that run again evaluate again: output and state would be of different evaluations.
 See docs/protocol.md#stateful-pipelines.
@@ -21,12 +22,14 @@ from functools import partial
 from typing import assert_never
 
 import pyarrow as pa
-from pyspark import TaskContext
 from pyspark.sql import DataFrame
 
 from ackwright_stream import decisions, encoded_output
 from ackwright_stream.decisions import Decision
+from ackwright_stream.delivery import stateful_letters
 from ackwright_stream.delivery.batch import Batch, BatchResult, Output, passing_fault_points
+from ackwright_stream.delivery.stateful_letters import BatchLetters
+from ackwright_stream.delivery.task_pieces import ANSWER, answers, gather
 from ackwright_stream.encoded_output import Piece, files_of
 from ackwright_stream.errors import JobError
 from ackwright_stream.fault_points import fault_point
@@ -34,24 +37,10 @@ from ackwright_stream.jobspec import Guarantee, JobSpec, Reason, StateSettings
 from ackwright_stream.lanes import Lanes
 from ackwright_stream.positions import Range, Task
 from ackwright_stream.sinks.base import OutputWriter, Rows, Sink
-from ackwright_stream.spark_internals.arrow import spark_schema
 from ackwright_stream.spark_internals.state import evaluated
 from ackwright_stream.state_log import StateDirectory
-from ackwright_stream.task_input import require_complete_input
-from ackwright_stream.worker_state import STATE
 
 log = logging.getLogger(__name__)
-_ANSWER = pa.schema(
-    [
-        ("task", pa.int32()),
-        ("piece", pa.int32()),  # its number in the task
-        ("records", pa.int64()),
-        ("hash", pa.binary()),
-        ("rows", pa.binary()),  # as Piece.content; null: in the file
-        ("file", pa.string()),
-    ]
-)
-_NOTHING = Piece(0, b"", None)  # the answer of a task without rows
 
 
 class Stateful:
@@ -82,7 +71,7 @@ class Stateful:
 
     def attach(self, output: DataFrame, lanes: Lanes) -> Output:
         answer = partial(_in_worker, self._settings, lanes.driver)
-        return Output(lanes.sink.worker_columns(output).mapInArrow(answer, spark_schema(_ANSWER)))
+        return Output(lanes.sink.worker_columns(output).mapInArrow(answer, ANSWER))
 
     def deliver(self, batch: Batch, lanes: Lanes) -> BatchResult:
         if self._is_first:
@@ -90,14 +79,15 @@ class Stateful:
         self._is_first, may_be_in_files = False, True
         try:
             pieces = self._evaluate(batch)
-            may_be_in_files = any(piece.file for piece in pieces)
-            return self._decide(batch, lanes, pieces)
+            letters = stateful_letters.of_batch(self._job, self._settings, batch, lanes.driver)
+            may_be_in_files = any(piece.file for piece in (*pieces, *letters.pieces))
+            return self._decide(batch, lanes, pieces, letters)
         finally:
             if may_be_in_files:
                 encoded_output.clear(self._settings, lanes.driver)
 
-    def _decide(self, batch: Batch, lanes: Lanes, pieces: Sequence[Piece]) -> BatchResult:
-        """Decides the batch with the output of its evaluation."""
+    def _decide(self, batch: Batch, lanes: Lanes, pieces: Sequence[Piece], letters: BatchLetters) -> BatchResult:
+        """Decides the batch with the output of its evaluation, and with its dead letters."""
         chain, number, query = batch.chain, batch.number, batch.query
         if chain is None or query is None:
             raise JobError(Reason.UNEXPECTED, "a stateful batch has no decision before it; report this")
@@ -123,35 +113,43 @@ class Stateful:
             accepted_loss=chain.accepted_loss,
         )
         rows = passing_fault_points(encoded_output.decode(pieces, partial(files_of, self._settings)), starts)
-        records = self._commit(lanes, decision, rows, batch.ranges, chain.directory)
+        malformed = letters.rows(self._settings)
+        records = self._commit(lanes, decision, rows, batch.ranges, chain.directory, letters=malformed)
         chain.last = decision
-        return BatchResult(targets, records, late=result.late_rows)
+        return BatchResult(targets, records, late=result.late_rows, read=letters.counts)
 
     def _commit(
-        self, lanes: Lanes, decision: Decision, rows: Rows, ranges: tuple[Range, ...], directory: StateDirectory
+        self,
+        lanes: Lanes,
+        decision: Decision,
+        rows: Rows,
+        ranges: tuple[Range, ...],
+        directory: StateDirectory,
+        *,
+        letters: Rows = (),
     ) -> int:
-        """Writes the rows and decides the batch, in the guarantee's order; returns the number of rows."""
+        """Writes rows and dead letters and decides the batch, in the guarantee's order; returns the number of rows."""
         decide = partial(
             lanes.decide_batch, decision.starts, decision.positions, batch=decision.batch, decision=decision.to_json()
         )
         writer = _writer(lanes.sink)
         if writer is None:
-            return decide(rows=rows)
+            return decide(rows=rows, letters=letters)
         match self._job.guarantee:
             case Guarantee.EXACTLY_ONCE:
-                return decide(rows=rows)
+                return decide(rows=rows, letters=letters)
             case Guarantee.AT_LEAST_ONCE:
                 # A failure before the decision leaves rows behind, and the batch is evaluated again.
                 def write() -> int:
                     directory.record_written(decision.batch, decision.offsets)
-                    return _write(writer, rows, acknowledged=True)
+                    return _write(writer, rows, letters, acknowledged=True)
 
                 return decide(rows=(), before=write)
             case Guarantee.AT_MOST_ONCE:
                 # If the outcome of this commit is unknown, it raises: the rows of this evaluation are not written.
                 decide(rows=())
                 self._unwritten = ranges
-                records = _write(writer, rows, acknowledged=False)
+                records = _write(writer, rows, letters, acknowledged=False)
                 self._unwritten = ()
                 return records
             case _:
@@ -171,18 +169,13 @@ class Stateful:
 
     def _evaluate(self, batch: Batch) -> list[Piece]:
         """The output of all tasks, in the order of their numbers; the one action on the batch's rows."""
-        answers = batch.rows.toArrow().sort_by([("task", "ascending"), ("piece", "ascending")]).to_pylist()
-        tasks = sum(answer["piece"] == 0 for answer in answers)
+        pieces, tasks = gather(batch.rows)
         if tasks != self._settings.partitions:
             raise JobError(
                 Reason.UNEXPECTED,
                 f"{tasks} tasks of a batch answered in place of {self._settings.partitions}; report this",
             )
-        return [
-            Piece(answer["records"], answer["hash"], answer["rows"], answer["file"])
-            for answer in answers
-            if answer["hash"]
-        ]
+        return pieces
 
 
 def _writer(sink: Sink) -> OutputWriter | None:
@@ -190,26 +183,13 @@ def _writer(sink: Sink) -> OutputWriter | None:
     return sink.decisions.writer if sink.decisions else None
 
 
-def _write(writer: OutputWriter, rows: Rows, *, acknowledged: bool) -> int:
-    records = writer.write(rows, acknowledged=acknowledged)
+def _write(writer: OutputWriter, rows: Rows, letters: Rows, *, acknowledged: bool) -> int:
+    records = writer.write(rows, letters, acknowledged=acknowledged)
     fault_point("written")
     return records
 
 
 def _in_worker(settings: StateSettings, driver: int, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """One task: its rows, or the names of files that have them if they are more than its part of the memory."""
-    context = TaskContext.get()
-    task = context.partitionId() if context else 0
-    memory = settings.batch_bytes // settings.partitions  # no task knows how much the others have
-    rows = require_complete_input(rows, STATE.input)
-    number = -1
-    for number, piece in enumerate(encoded_output.encode(rows, memory, driver, partial(files_of, settings))):
-        yield _answer(task, number, piece)
-    if number < 0:
-        yield _answer(task, 0, _NOTHING)
+    yield from answers(settings, driver, settings.partitions, rows)
     fault_point("stored")
-
-
-def _answer(task: int, number: int, piece: Piece) -> pa.RecordBatch:
-    values = (task, number, piece.records, piece.hash, piece.content, piece.file)
-    return pa.RecordBatch.from_pylist([dict(zip(_ANSWER.names, values, strict=True))], schema=_ANSWER)

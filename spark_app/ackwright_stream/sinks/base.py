@@ -106,10 +106,11 @@ class BatchTransaction(Protocol):
         """As Transaction.positions."""
         ...
 
-    def commit(self, positions: Mapping[Lane, Position], rows: Rows, decision: str) -> int:
+    def commit(self, positions: Mapping[Lane, Position], rows: Rows, decision: str, letters: Rows = ()) -> int:
         """Writes the rows and the decision and moves the positions, all or nothing; returns the number of rows.
 
-        There are no rows if they are written before or after.
+        There are no rows and no dead letters if they are written before or after. letters: as Transaction.commit()
+        takes them.
 
         Raises JobError as Transaction.commit() does.
         """
@@ -123,10 +124,10 @@ class BatchTransaction(Protocol):
 class OutputWriter(Protocol):
     """Writes rows outside of the commit of a decision, in the driver."""
 
-    def write(self, rows: Rows, *, acknowledged: bool) -> int:
-        """Writes the rows; returns their number.
+    def write(self, rows: Rows, letters: Rows = (), *, acknowledged: bool) -> int:
+        """Writes the rows and the dead letters (dead_letters.COLUMNS); returns the number of rows.
 
-        acknowledged: returns when all rows are durable, and raises JobError otherwise: some may be there then. Without
+        acknowledged: returns when all are durable, and raises JobError otherwise: some may be there then. Without
         it each row is sent once at most, and nothing is known of it.
         """
         ...
@@ -354,7 +355,7 @@ class Sink(Protocol):
     def write_dead_letters(self, letters: pa.RecordBatch) -> None:
         """Writes dead letters (dead_letters.COLUMNS) outside of a transaction, and returns when they are durable.
 
-        Only for a sink with a spark_writer or with staging, in a task.
+        Only for a sink with a spark_writer or with staging, in a task, and for the driver of a stateful pipeline.
         """
         ...
 

@@ -29,11 +29,11 @@ from ackwright_stream.sinks.staged import decisions
 _commit = decisions.DecidingTransaction.commit
 
 
-def commit(self, positions, rows, decision):
+def commit(self, positions, rows, decision, letters=()):
     records, staged = self._sink.stage(rows)
     self._sink.publish(StagedRows((staged,), records), self._membership)
     fault_point("between")
-    return _commit(self, positions, (), decision)
+    return _commit(self, positions, (), decision, letters)
 
 
 decisions.DecidingTransaction.commit = commit
@@ -46,7 +46,7 @@ from ackwright_stream.sinks.files import batches
 _commit = batches.BatchTransaction.commit
 
 
-def commit(self, positions, rows, decision):
+def commit(self, positions, rows, decision, letters=()):
     file = batches.RowFile(self._storage)
     for batch in rows:
         file.add(batch)
@@ -55,7 +55,7 @@ def commit(self, positions, rows, decision):
         draft = file.finish(batches.arrow_schema(columns), {})
         self._storage.create(f"rows/{len(self._storage.names('rows'))}.parquet", draft)
     fault_point("between")
-    return _commit(self, positions, (), decision)
+    return _commit(self, positions, (), decision, letters)
 
 
 batches.BatchTransaction.commit = commit

@@ -6,7 +6,7 @@ import base64
 import json
 import uuid
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -151,13 +151,17 @@ def letter_pipeline(
     *,
     max_fraction: float = 0.5,
     transform: dict[str, Any] | None = None,
+    **more: Any,
 ) -> LetterPipeline:
-    """A pipeline to a topic, with a dead-letter topic that has more partitions than the source."""
+    """A pipeline to a topic, with a dead-letter topic that has more partitions than the source.
+
+    more: further fields of the spec.
+    """
     servers, name = kafka.bootstrap_servers, f"letters-{uuid.uuid4().hex[:8]}"
     topics: Sequence[str] = (f"{name}-in", f"{name}-out", f"{name}-letters")
     create_topics(servers, *topics[:2], partitions=PARTITIONS)
     create_topics(servers, topics[2], partitions=PARTITIONS + 1)
-    described = document(servers, name, guarantee, topics[0], topics[1])
+    described = document(servers, name, guarantee, topics[0], topics[1], **more)
     described["spec"] |= {
         "source": source_of(topics[0]),
         "transform": transform or {"sql": SQL},
@@ -204,9 +208,10 @@ def table_pipeline(
     guarantee: str,
     *,
     max_fraction: float = 0.5,
+    more: Mapping[str, Any] | None = None,
     **fields: Any,
 ) -> TablePipeline:
-    """A pipeline into tables that it creates. fields: of spec.sink.postgres."""
+    """A pipeline into tables that it creates. more: further fields of the spec. fields: of spec.sink.postgres."""
     servers, name = kafka.bootstrap_servers, f"letters-{uuid.uuid4().hex[:8]}"
     create_topics(servers, f"{name}-in", partitions=PARTITIONS)
     described = document(servers, name, guarantee, f"{name}-in", "not-used")
@@ -215,6 +220,7 @@ def table_pipeline(
         "source": source_of(f"{name}-in"),
         "transform": {"sql": SQL},
         "sink": database.spec("rows", **{"createTable": True, "deadLetter": letters, **fields}),
+        **(more or {}),
     }
     spec = job_of(described, directory, secrets=str(database.secrets))
     return TablePipeline(servers, directory, spec, PARTITIONS, "rows", "letters", database)

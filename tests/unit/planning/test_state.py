@@ -107,13 +107,31 @@ def table(**fields: Any) -> dict[str, Any]:
             "spec.spark.executor.autoscaling: the number of executors is fixed for a stateful pipeline: each has a "
             "part of the state",
         ),
-        ({"source": {**DOCUMENT["spec"]["source"], "onMalformed": "deadLetter"}}, "with state: a micro-batch"),
     ],
 )
 def test_what_is_not_built_is_refused_by_name(spec: dict[str, Any], problem: str) -> None:
     with pytest.raises(InvalidSpec) as caught:
         plan(pipeline(**spec))
     assert problem in caught.value.message
+
+
+@pytest.mark.parametrize("guarantee", Guarantee)
+@pytest.mark.parametrize(
+    ("sink", "place"),
+    [
+        ({"kafka": {"topic": "out", "deadLetter": {"topic": "bad"}}}, "topic bad"),
+        ({"delta": {"path": "/table", "deadLetter": {"topic": "bad"}}}, "topic bad"),
+        ({"files": {"path": "/rows", "deadLetter": {"topic": "bad"}}}, "topic bad"),
+        (table(deadLetter={"table": "bad"}), "table bad"),
+    ],
+    ids=["kafka", "delta", "files", "postgres"],
+)
+def test_a_stateful_pipeline_has_dead_letters(sink: dict[str, Any], place: str, guarantee: Guarantee) -> None:
+    source = {**DOCUMENT["spec"]["source"], "onMalformed": "deadLetter"}
+    compiled = plan(pipeline(sink=sink, source=source, guarantee=guarantee.value))
+    job = jobspec(compiled, master="local[2]", secrets="/secrets", checkpoint="/volume")
+    assert (job.source.dead_letter_fraction, job.source.skip_malformed) == (0.05, False)
+    assert any(f"malformed records go to the {place}" in (link.caveat or "") for link in chain(compiled).links)
 
 
 def test_the_plan_has_state_and_what_spark_needs_for_it() -> None:

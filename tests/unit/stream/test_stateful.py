@@ -20,8 +20,7 @@ from ackwright_stream.delivery.batch import Batch
 from ackwright_stream.delivery.stateful import Stateful
 from ackwright_stream.encoded_output import decode, files_of
 from ackwright_stream.errors import JobError
-from ackwright_stream.jobspec import Guarantee, JobSpec, KafkaSink, Reason, StateSettings, from_json, to_json
-from ackwright_stream.jobspec_values import STATE
+from ackwright_stream.jobspec import Guarantee, KafkaSink, Reason, StateSettings, from_json, to_json
 from ackwright_stream.lanes import Lanes
 from ackwright_stream.positions import Lane, Position, Range
 from ackwright_stream.sinks.base import Membership, Rows, Sink
@@ -29,18 +28,10 @@ from ackwright_stream.spark_internals.worker import TaskInput
 from ackwright_stream.worker_state import STATE as STATE_OF_WORKER
 from minimal_job import minimal_job
 from unit.stream.decided import DECISION
+from unit.stream.stateful_jobs import SETTINGS, stateful_job
 
-SETTINGS = StateSettings(
-    partitions=2, checkpoint="/state", output_mode="update", event_time=None, watermark_delay=None, batch_bytes=10_000
-)
 LANE, OTHER = Lane("in", 0), Lane("in", 1)
 ROWS = [pa.RecordBatch.from_pydict({"key": [b"a", b"b"]}), pa.RecordBatch.from_pydict({"key": [b"c"]})]
-
-
-def stateful_job(**changes: Any) -> JobSpec:
-    job = minimal_job()
-    required = {name: value for name, (value, _) in STATE.items()} | {"spark.sql.shuffle.partitions": "2"}
-    return replace(job, **{"state": SETTINGS, "spark": {**job.spark, **required}, "stream_options": {}, **changes})
 
 
 def test_a_stateful_job_goes_there_and_back() -> None:
@@ -59,7 +50,6 @@ def test_a_stateful_job_goes_there_and_back() -> None:
         ({"stream_options": {"asyncProgressTrackingEnabled": "true"}}, "text of Spark's log"),
         ({"spark": {}}, "spark.speculation is None and must be 'false'"),
         ({"state": replace(SETTINGS, partitions=3)}, "spark.sql.shuffle.partitions is '2' and must be '3'"),
-        ({"source": replace(minimal_job().source, dead_letter_fraction=0.1)}, "no dead letters"),
         ({"sink": replace(minimal_job().sink_of(KafkaSink), preserve_partition=True)}, "no source partition"),
     ],
 )
@@ -149,6 +139,7 @@ class Store:
     def __init__(self, positions: Mapping[Lane, Position | None]) -> None:
         self.positions = positions
         self.committed: list[tuple[Mapping[Lane, Position], list[pa.RecordBatch], str]] = []
+        self.with_letters: list[str] = []  # the steps that wrote dead letters
         self.released = 0
         self.decisions = self
         self.writer: Writer | None = None
@@ -156,8 +147,9 @@ class Store:
     def open(self, lanes: Sequence[Lane], membership: Membership) -> Store:
         return self
 
-    def commit(self, positions: Mapping[Lane, Position], rows: Rows, decision: str) -> int:
+    def commit(self, positions: Mapping[Lane, Position], rows: Rows, decision: str, letters: Rows = ()) -> int:
         batches = list(rows)
+        self.with_letters += ["decision" for _ in letters]
         self.committed.append((positions, batches, decision))
         return sum(batch.num_rows for batch in batches)
 
@@ -189,19 +181,26 @@ class Writer:
     def __init__(self, store: Store, *, fails: bool) -> None:
         self._store, self._fails = store, fails
 
-    def write(self, rows: Rows, *, acknowledged: bool) -> int:
+    def write(self, rows: Rows, letters: Rows = (), *, acknowledged: bool) -> int:
         if self._fails:
             raise JobError(Reason.BATCH_FAILED, "not acknowledged")
+        self._store.with_letters += [f"acknowledged={acknowledged}" for _ in letters]
         self._store.committed.append(({}, list(rows), f"acknowledged={acknowledged}"))
         return 3
+
+
+def store_of(*, apart: bool, fails: bool = False) -> Store:
+    """A store that has decided batch 3. apart: whether it writes output outside of the commit of a decision."""
+    store = Store({LANE: BEHIND, OTHER: BEHIND})
+    store.writer = Writer(store, fails=fails) if apart else None
+    return store
 
 
 def decided(
     guarantee: Guarantee, *, apart: bool = True, fails: bool = False
 ) -> tuple[list[str], list[Range], JobError | None]:
     """What reaches the store of a batch, in its order; the ranges that are abandoned; the error."""
-    store = Store({LANE: BEHIND, OTHER: BEHIND})
-    store.writer = Writer(store, fails=fails) if apart else None
+    store = store_of(apart=apart, fails=fails)
     subject = Stateful(replace(JOB, guarantee=guarantee), SETTINGS)
     decision = replace(DECISION, batch=4, starts=STARTS, positions=TARGETS)
     ranges, error = (Range(LANE, 5, 8),), None
@@ -234,6 +233,18 @@ def test_the_guarantee_chooses_the_order_of_output_and_decision(guarantee: Guara
 @pytest.mark.parametrize("guarantee", Guarantee)
 def test_a_store_that_takes_both_in_one_commit_does_so_under_each_guarantee(guarantee: Guarantee) -> None:
     assert decided(guarantee, apart=False) == (["decision with rows"], [], None)
+
+
+@pytest.mark.parametrize("apart", [True, False])
+@pytest.mark.parametrize("guarantee", Guarantee)
+def test_dead_letters_are_written_in_the_step_of_the_output(guarantee: Guarantee, apart: bool) -> None:
+    store = store_of(apart=apart)
+    decision = replace(DECISION, batch=4, starts=STARTS, positions=TARGETS)
+    recorded: Any = SimpleNamespace(record_written=lambda *_: None)
+    subject = Stateful(replace(JOB, guarantee=guarantee), SETTINGS)
+    subject._commit(lanes_at(store), decision, ROWS, (), recorded, letters=[ROWS[1]])
+    [step_of_output] = [text for _, rows, text in store.committed if rows]
+    assert store.with_letters == ["decision" if step_of_output.startswith("{") else step_of_output]
 
 
 def test_output_that_is_not_acknowledged_is_not_decided() -> None:

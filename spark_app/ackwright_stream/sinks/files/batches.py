@@ -82,6 +82,7 @@ class BatchStore(Protocol):
     def read(self, lanes: Iterable[Lane]) -> Mapping[Lane, Position | None]: ...
     def open_batch(self, lanes: Sequence[Lane], membership: Membership) -> BatchTransaction: ...
     def member_entry(self, storage: Storage, membership: Membership) -> Entry: ...
+    def write_all_dead_letters(self, letters: Rows, lanes: Iterable[Lane]) -> None: ...
 
 
 class FileDecisions:
@@ -116,11 +117,12 @@ class BatchTransaction:
         self._sink, self._batches, self._storage, self._membership = sink, batches, storage, membership
         self._number, self.positions = batches.decided.following if batches.decided else 0, positions
 
-    def commit(self, positions: Mapping[Lane, Position], rows: Rows, decision: str) -> int:
+    def commit(self, positions: Mapping[Lane, Position], rows: Rows, decision: str, letters: Rows = ()) -> int:
         file = RowFile(self._storage)
         try:
             for batch in rows:
                 file.add(batch)
+            self._sink.write_all_dead_letters(letters, positions)  # durable before the commit, in another store
             # For liveness: the rows may have taken long, and a file of an older driver would stop the newer one.
             entry = self._sink.member_entry(self._storage, self._membership)
             fault_point("before-commit", *positions)

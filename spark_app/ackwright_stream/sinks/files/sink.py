@@ -323,6 +323,10 @@ class FilesStore:
     def write_dead_letters(self, letters: pa.RecordBatch) -> None:
         self._letters.write(letters)
 
+    def write_all_dead_letters(self, letters: Rows, lanes: Iterable[Lane]) -> None:
+        """Writes the dead letters of a task or a stateful batch; returns when all are durable. Raises JobError."""
+        self._letters.write_all(letters, lanes)
+
     def write(self, lanes: Sequence[Lane], rows: Rows, letters: Rows = ()) -> int:
         storage = self._storage()
         with RowFiles(storage, lanes) as files:

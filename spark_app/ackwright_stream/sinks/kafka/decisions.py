@@ -1,6 +1,6 @@
 """The decisions of stateful pipelines: one record for each, in a compacted topic, in the transaction of the positions.
 
-Under exactly-once the output is in that transaction as well.
+Under exactly-once output and dead letters are in that transaction as well.
 
 The driver makes that transaction, with the pipeline's own transactional.id. The steps and their order are those of
 transactions.py. All lanes are in it, also those that do not move: the group's coordinator refuses the offsets of a
@@ -72,7 +72,7 @@ class DecidingTransaction:
             lane: offsets.to_position(x) for lane, x in self._committed.items()
         }
 
-    def commit(self, positions: Mapping[Lane, Position], rows: Rows, decision: str) -> int:
+    def commit(self, positions: Mapping[Lane, Position], rows: Rows, decision: str, letters: Rows = ()) -> int:
         sink, started = self._sink, time.monotonic()
         targets = [
             offsets.to_offset(sink.job, lane, position, offsets.recorded_in(self._committed[lane]))
@@ -81,7 +81,7 @@ class DecidingTransaction:
         record = pa.RecordBatch.from_pydict({"key": [sink.job.group.encode()], "value": [decision.encode()]})
 
         def write(producer: Producer) -> int:
-            records = sink.enqueue(producer, rows)
+            records = sink.enqueue(producer, rows, letters)
             sink.enqueue_to(producer, self._topic, [record])
             return records
 

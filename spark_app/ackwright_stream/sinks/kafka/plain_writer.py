@@ -26,6 +26,8 @@ class PlainWriter:
     def write(self, rows: Rows, letters: Rows = (), *, acknowledged: bool = False) -> int:
         """As Sink.write(), and as OutputWriter.write()."""
         if acknowledged:
+            for batch in letters:  # first: a topic that refuses one would refuse it again, behind rows that repeat
+                self._sink.write_dead_letters(batch)
             return self._write_acknowledged(rows)
         producer = self.producer()
         try:

@@ -159,11 +159,11 @@ class DecidingTransaction:
     def positions(self) -> Mapping[Lane, Position | None]:
         return self._transaction.positions
 
-    def commit(self, positions: Mapping[Lane, Position], rows: Rows, decision: str) -> int:
+    def commit(self, positions: Mapping[Lane, Position], rows: Rows, decision: str, letters: Rows = ()) -> int:
         [batch] = {position.batch for position in positions.values()}
         if batch is None:
             raise JobError(Reason.UNEXPECTED, "a decision has no batch; report this")
-        return self._transaction.commit(positions, rows, also=lambda c: add(c, self._group, batch, decision))
+        return self._transaction.commit(positions, rows, letters, also=lambda c: add(c, self._group, batch, decision))
 
     def release(self) -> None:
         self._transaction.release()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -48,6 +48,7 @@ class DecidingStore(Protocol):
     def number(self, name: str) -> int | None: ...
     def open(self, slot: int, lanes: Sequence[Lane], membership: Membership) -> Any: ...
     def stage(self, rows: Rows) -> tuple[int, Staged]: ...
+    def write_all_dead_letters(self, letters: Rows, lanes: Iterable[Lane]) -> None: ...
     def commit(
         self,
         membership: Membership,
@@ -162,8 +163,9 @@ class DecidingTransaction:
         self._sink, self._files, self._membership, self.positions = sink, files, membership, positions
         self._before = sink.number(sink.names.decision)
 
-    def commit(self, positions: Mapping[Lane, Position], rows: Rows, decision: str) -> int:
+    def commit(self, positions: Mapping[Lane, Position], rows: Rows, decision: str, letters: Rows = ()) -> int:
         records, staged = self._sink.stage(rows)
+        self._sink.write_all_dead_letters(letters, positions)  # durable before the commit, in another store
         # Failure window: a commit that names a file which is not there. The driver would halt with StateLost.
         name = self._files.write(decision)
         [batch] = {position.batch for position in positions.values()}

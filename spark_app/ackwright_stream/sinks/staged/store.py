@@ -232,6 +232,10 @@ class StagingStore(ABC, Generic[V, F]):
     def write_dead_letters(self, letters: pa.RecordBatch) -> None:
         self._letters.write(letters)
 
+    def write_all_dead_letters(self, letters: Rows, lanes: Iterable[Lane]) -> None:
+        """Writes the dead letters of a stateful batch; returns when all are durable. Raises JobError."""
+        self._letters.write_all(letters, lanes)
+
     # ------------------------------------------------------------ rows
 
     def publish(self, rows: StagedRows, membership: Membership) -> None:
