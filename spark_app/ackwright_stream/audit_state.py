@@ -33,6 +33,7 @@ from ackwright_stream.audit_kafka import Lane
 from ackwright_stream.audit_limits import Doubt
 from ackwright_stream.audit_report import Comparison
 from ackwright_stream.audit_sinks.base import DecidingReader, Output, SinkReader
+from ackwright_stream.column_names import named
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import JobSpec, Reason
 from ackwright_stream.spark_internals import outer_joins
@@ -288,7 +289,7 @@ def _shown(value: object) -> str:
 def _counting(spark: SparkSession, job: JobSpec, records: DataFrame, key: StateKey, history: History) -> DataFrame:
     """The records that the output is of: not late, and in append mode of windows that have ended."""
     assert job.state is not None  # noqa: S101 (for mypy: it has a watermark)
-    at = F.unix_micros(F.col(f"`{job.state.event_time}`").cast("timestamp"))
+    at = F.unix_micros(named(job.state.event_time or "").cast("timestamp"))
     [step] = state_steps(transform.run_transform(spark, records, job.transform, job.state))
     end: Column | None = at
     if key.window:

@@ -20,7 +20,7 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
+from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
 from ackwright_stream import audit_limits
 from ackwright_stream.audit_kafka import Lane, LaneStart
@@ -29,6 +29,7 @@ from ackwright_stream.audit_report import Comparison
 from ackwright_stream.audit_sinks.base import Output
 from ackwright_stream.audit_sinks.letter_topic import LetterTopicReader
 from ackwright_stream.audit_sinks.tables import Positions, TableRows, compare
+from ackwright_stream.column_names import named
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import DeltaSink, JobSpec, Reason
 from ackwright_stream.sinks.delta import columns
@@ -153,12 +154,13 @@ class DeltaReader:
         rows = self._spark.read.schema(in_files.add(_PARTITION, "integer")).parquet(self._directory.name)
         values = self._spark.createDataFrame(
             [(number, *key) for key, number in combinations.items()],
-            ", ".join((f"{_PARTITION} INT", *(f"`{name}` STRING" for name in content.partition_columns))),
+            StructType([StructField(_PARTITION, IntegerType()), *texts]),
         )
-        typed = [F.col(f"`{n}`").cast(schema[n].dataType).alias(n) for n in content.partition_columns]
+        typed = [named(n).cast(schema[n].dataType).alias(n) for n in content.partition_columns]
         joined = rows.join(F.broadcast(values.select(_PARTITION, *typed)), _PARTITION)
-        return joined.select(*(F.col(f"`{name}`") for name in names))
+        return joined.select(*map(named, names))
 
+        texts = [StructField(name, StringType()) for name in content.partition_columns]
     def _fetch(self, path: str, place: Path) -> None:
         """Makes a file of the table available to Spark, which has no client of S3."""
         if isinstance(self._files, pafs.LocalFileSystem):

@@ -16,7 +16,6 @@ from typing import Any
 import fastavro
 from pyiceberg.table import Table
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from ackwright_stream import audit_limits
@@ -29,6 +28,7 @@ from ackwright_stream.audit_sinks.tables import Positions, TableRows, compare
 from ackwright_stream.errors import JobError
 from ackwright_stream.iceberg_catalog import CatalogClient, local_path, translating
 from ackwright_stream.iceberg_types import to_spark
+from ackwright_stream.column_names import named
 from ackwright_stream.jobspec import IcebergSink, JobSpec, Reason
 from ackwright_stream.sinks.iceberg import columns
 
@@ -101,7 +101,7 @@ class IcebergReader:
         selected = StructType([field for field in schema.fields if field.name in names])
         self._spark.conf.set(_BY_ID, "true")
         rows = self._spark.read.schema(selected).parquet(self._directory.name)
-        return rows.select(*(F.col(f"`{name}`") for name in names))
+        return rows.select(*map(named, names))
 
     def _files(self, table: Table) -> Iterator[str]:
         """The paths of the data files in the current snapshot."""

@@ -29,6 +29,7 @@ from ackwright_stream.audit_limits import Doubt
 from ackwright_stream.audit_report import Comparison, Offending
 from ackwright_stream.audit_sinks.base import Output
 from ackwright_stream.errors import JobError
+from ackwright_stream.column_names import named
 from ackwright_stream.jobspec import JobSpec, PostgresSink, Reason
 from ackwright_stream.postgres_connection import Connection, connect, translate
 from ackwright_stream.sinks.postgres import columns
@@ -399,7 +400,7 @@ def _chunks(rows: Iterable[Row], size: int) -> Iterator[list[tuple[str | None, .
 
 def _as_text(field: StructField) -> Column:
     """The value as PostgreSQL reads it."""
-    value = F.col(f"`{field.name}`")
+    value = named(field.name)
     match field.dataType:
         case BinaryType():
             return F.concat(F.lit("\\x"), F.hex(value))

@@ -16,6 +16,7 @@ from ackwright_stream.audit_limits import Doubt
 from ackwright_stream.audit_report import Comparison, Offending
 from ackwright_stream.audit_sinks.base import Output
 from ackwright_stream.spark_internals.execution import observed_metrics
+from ackwright_stream.column_names import named
 
 SHOWN = 10  # offending rows of each kind
 _VALUE_SHOWN = 160  # characters
@@ -93,7 +94,7 @@ def compare(
 def _of_kind(table: TableRows, rows: DataFrame, kind: int) -> DataFrame:
     """The rows in the table's types, which may be wider."""
     types = {field.name: field.dataType for field in table.schema.fields}
-    values = [F.col(f"`{n}`").cast(types[n]).alias(n) if n in types else F.col(f"`{n}`") for n in rows.columns]
+    values = [named(n).cast(types[n]).alias(n) if n in types else named(n) for n in rows.columns]
     return rows.select(*values, F.lit(kind).alias(_KIND))
 
 
@@ -104,7 +105,7 @@ def _compared(table: TableRows, expected: DataFrame, names: Sequence[str]) -> Co
     def count(*kinds: int) -> Column:
         return F.count_if(F.col(_KIND).isin(*kinds))
 
-    groups = every.groupBy(*(F.col(f"`{name}`") for name in names)).agg(
+    groups = every.groupBy(*map(named, names)).agg(
         count(_REQUIRED).alias("required"),
         count(_REQUIRED, _LATE).alias("possible"),
         count(_ACTUAL).alias("actual"),
@@ -113,7 +114,7 @@ def _compared(table: TableRows, expected: DataFrame, names: Sequence[str]) -> Co
     surplus = F.greatest(F.col("actual") - F.col("possible"), F.lit(0))
     known = F.col("possible") > 0
     judged = groups.select(
-        F.struct(*(F.col(f"`{name}`") for name in names)).alias("row"),
+        F.struct(*map(named, names)).alias("row"),
         "required",
         "actual",
         lost.alias("lost"),

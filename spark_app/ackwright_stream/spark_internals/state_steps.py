@@ -8,6 +8,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from ackwright_stream.column_names import named
 from ackwright_stream.spark_internals.logical_plan import Step, class_name, elements, nodes
 
 PROCESSOR = "TransformWithStateInPySpark"  # a class of Python
@@ -50,7 +51,7 @@ def window_size(spark: SparkSession, step: StateStep, key: StateKey) -> tuple[in
     step: of a frame that is no stream. key: a window that does not overlap with another one.
     """
     below = spark._jvm.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, step.java.children().head())
-    window = F.col(f"`{key.name}`")
+    window = named(key.name)
     ends = [F.unix_micros(window[name]).alias(name) for name in ("start", "end")]
     first = DataFrame(below, spark).filter(window.isNotNull()).select(*ends).first()
     return None if first is None else (first["end"] - first["start"], first["start"])

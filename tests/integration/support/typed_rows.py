@@ -23,6 +23,11 @@ SELECT id, s, CAST(id AS TINYINT) AS b, CAST(id AS SMALLINT) AS h, CAST(id AS BI
     array(s, NULL) AS many, named_struct('a', id, 'b', s) AS one
 FROM VALUES (1, 'a'), (2, 'ü'), (2, 'ü'), (3, NULL) AS rows (id, s)
 """
+# Names that are no names of SQL; by the last one the table is partitioned.
+NAMED = """
+SELECT id AS `größe "x"`, s AS `b``t`, s AS `日付'%s`
+FROM VALUES (1, 'a'), (2, 'ü'), (2, 'ü'), (3, NULL) AS rows (id, s)
+"""
 COUNT = 4
 LAYOUTS = {"whole": (), "partitioned": ("day", "s")}  # partition columns
 

@@ -80,7 +80,7 @@ class Table:
         """Why rows cannot be replaced by their key."""
         if not self.sink.upsert:
             return
-        key = ", ".join(self.sink.key)
+        key = _list(self.sink.key).as_string()
         if frozenset(self.sink.key) not in self.keys:
             yield f"the table has no unique index on exactly the key ({key}); add one: CREATE UNIQUE INDEX … ({key})"
         for name in self.sink.key:
