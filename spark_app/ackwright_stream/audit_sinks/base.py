@@ -87,6 +87,10 @@ class DecidingReader(SinkReader, Protocol):
         """The decisions of the pipeline that the store still has, oldest first."""
         ...
 
+    def has_decided(self) -> bool:
+        """Whether the pipeline has decided a batch, also if the store has none of its decisions any more."""
+        ...
+
     def key_columns(self, *, last_of_key: bool) -> Sequence[str]:
         """The columns of the output by which compare() takes one record for each key; none: it takes each record.
 

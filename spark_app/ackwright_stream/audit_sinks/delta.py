@@ -131,6 +131,10 @@ class DeltaReader:
         """
         return self._content.decisions
 
+    def has_decided(self) -> bool:
+        """Whether a batch was decided. Each version has the number of the last one, the log's entries the decisions."""
+        return self._positions.batches > 0
+
     def key_columns(self, *, last_of_key: bool) -> Sequence[str]:
         """None: the table has each row of the output."""
         return ()

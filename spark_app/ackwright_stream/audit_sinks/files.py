@@ -142,6 +142,10 @@ class FilesReader:
         texts = [batches[number][0] for number in sorted(batches)]
         return texts if recorded["following"] <= max(batches, default=-1) + 1 else [*texts, recorded["decision"]]
 
+    def has_decided(self) -> bool:
+        """Whether a batch was decided. The drivers record the last decision."""
+        return bool(self.decisions())
+
     def key_columns(self, *, last_of_key: bool) -> Sequence[str]:
         """None: the files have each row of the output."""
         return ()

@@ -7,7 +7,10 @@ of Parquet: neither shares code with the sink, nor with the client that commits.
 
 from __future__ import annotations
 
+import base64
+import binascii
 import tempfile
+import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -25,10 +28,10 @@ from ackwright_stream.audit_report import Comparison
 from ackwright_stream.audit_sinks.base import Output
 from ackwright_stream.audit_sinks.letter_topic import LetterTopicReader
 from ackwright_stream.audit_sinks.tables import Positions, TableRows, compare
+from ackwright_stream.column_names import named
 from ackwright_stream.errors import JobError
 from ackwright_stream.iceberg_catalog import CatalogClient, local_path, translating
 from ackwright_stream.iceberg_types import to_spark
-from ackwright_stream.column_names import named
 from ackwright_stream.jobspec import IcebergSink, JobSpec, Reason
 from ackwright_stream.sinks.iceberg import columns
 
@@ -42,6 +45,7 @@ class IcebergReader:
     """One version of the table of a pipeline's sink. A context manager, which removes its temporary files."""
 
     precedes_positions = False
+    writes_apart = False
 
     def __init__(self, spark: SparkSession, job: JobSpec, letters: LetterTopicReader | None = None) -> None:
         """letters: the reader of its dead letters; None: it has none."""
@@ -86,6 +90,25 @@ class IcebergReader:
         """Counts equal rows of the output and of the table."""
         schema = to_spark(self._table.metadata.schema(), ids=True) if self._table else StructType()
         return compare(TableRows(self._sink.table, schema, self._rows), required, late, doubts, counted)
+
+    def decisions(self) -> Sequence[str]:
+        """The decisions of the pipeline, oldest first, in the summaries of the snapshots that made them.
+
+        A rollback leaves a snapshot where it is, so that rows which it took away are missed; only expiry removes one.
+        """
+        name = f"ackwright/{self._job.group}/decision"
+        snapshots = self._table.metadata.snapshots if self._table else []
+        summaries = [s.summary for s in sorted(snapshots, key=lambda s: s.sequence_number or 0) if s.summary]
+        packed = [summary.additional_properties.get(name) for summary in summaries]
+        return [_unpacked(text) for text in packed if text is not None]
+
+    def has_decided(self) -> bool:
+        """Whether a batch was decided. The table has the number of the last one, its snapshots the decisions."""
+        return self._positions.batches > 0
+
+    def key_columns(self, *, last_of_key: bool) -> Sequence[str]:
+        """None: the table has each row of the output."""
+        return ()
 
     def _rows(self, names: Sequence[str]) -> DataFrame | None:
         """The table's rows; None if there are none."""
@@ -139,3 +162,13 @@ class IcebergReader:
         with table.io.new_input(location).open(seekable=False) as file, place.open("wb") as copy:
             while part := file.read(_COPY_BYTES):
                 copy.write(part)
+
+
+def _unpacked(text: str) -> str:
+    """A decision in a summary, which is compressed and in base64."""
+    try:
+        return zlib.decompress(base64.b64decode(text, validate=True)).decode()
+    except (binascii.Error, zlib.error, ValueError) as e:
+        raise JobError(
+            Reason.STATE_LOST, f"a decision of the pipeline in the summary of a snapshot cannot be read ({e!r})"
+        ) from e

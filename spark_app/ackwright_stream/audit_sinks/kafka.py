@@ -48,6 +48,10 @@ class KafkaReader:
     def decisions(self) -> Sequence[str]:
         return self._view.decisions()
 
+    def has_decided(self) -> bool:
+        """Whether a batch was decided. The topic keeps the last decision of each pipeline."""
+        return bool(self.decisions())
+
     def key_columns(self, *, last_of_key: bool) -> Sequence[str]:
         return ("topic", "key") if last_of_key else ()
 

@@ -107,6 +107,10 @@ class TableReader:
         statement = 'SELECT decision FROM ackwright.decisions WHERE "group" = %s ORDER BY batch'
         return [text for (text,) in self._open.execute(statement, [self._job.group]).fetchall()]
 
+    def has_decided(self) -> bool:
+        """Whether a batch was decided. The database keeps the last decisions of each pipeline."""
+        return bool(self.decisions())
+
     def key_columns(self, *, last_of_key: bool) -> tuple[str, ...]:
         """Those of the key of an upsert. With a version the table has the newest row, whatever the order was."""
         return self._sink.key if self._sink.version_column is None else ()

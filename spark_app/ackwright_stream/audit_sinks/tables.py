@@ -49,6 +49,11 @@ class Positions:
         return {(t, p): self._lanes(t).get((p, self._topic_id(t))) for t, p in lanes}
 
     def _topic_id(self, topic: str) -> str:
+    @property
+    def batches(self) -> int:
+        """How many micro-batches of a stateful pipeline are decided since its state was empty."""
+        return self.numbers.get(f"ackwright/{self.group}/batch", 0)
+
         """The id of the topic that the positions count in: seven characters to a number, up to a 0."""
         text, part = b"", 0
         while number := self.numbers.get(f"ackwright/{self.group}/{topic}/id/{part}"):
