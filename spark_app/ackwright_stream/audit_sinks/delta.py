@@ -22,7 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
-from ackwright_stream import audit_limits
+from ackwright_stream import audit_fractions, audit_limits
 from ackwright_stream.audit_kafka import Lane, LaneStart
 from ackwright_stream.audit_limits import Doubt
 from ackwright_stream.audit_report import Comparison
@@ -131,6 +131,10 @@ class DeltaReader:
         """
         return self._content.decisions
 
+    def tolerances(self, output: DataFrame, rounded: Mapping[str, float]) -> Mapping[str, float] | None:
+        """Those of the columns that are numbers."""
+        return rounded if audit_fractions.are_numbers(output, rounded) else None
+
     def has_decided(self) -> bool:
         """Whether a batch was decided. Each version has the number of the last one, the log's entries the decisions."""
         return self._positions.batches > 0
@@ -156,6 +160,7 @@ class DeltaReader:
         schema = content.schema
         in_files = StructType([f for f in schema.fields if f.name not in content.partition_columns])
         rows = self._spark.read.schema(in_files.add(_PARTITION, "integer")).parquet(self._directory.name)
+        texts = [StructField(name, StringType()) for name in content.partition_columns]
         values = self._spark.createDataFrame(
             [(number, *key) for key, number in combinations.items()],
             StructType([StructField(_PARTITION, IntegerType()), *texts]),
@@ -164,7 +169,6 @@ class DeltaReader:
         joined = rows.join(F.broadcast(values.select(_PARTITION, *typed)), _PARTITION)
         return joined.select(*map(named, names))
 
-        texts = [StructField(name, StringType()) for name in content.partition_columns]
     def _fetch(self, path: str, place: Path) -> None:
         """Makes a file of the table available to Spark, which has no client of S3."""
         if isinstance(self._files, pafs.LocalFileSystem):

@@ -21,7 +21,7 @@ from pyiceberg.table import Table
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from ackwright_stream import audit_limits
+from ackwright_stream import audit_fractions, audit_limits
 from ackwright_stream.audit_kafka import Lane, LaneStart
 from ackwright_stream.audit_limits import Doubt
 from ackwright_stream.audit_report import Comparison
@@ -101,6 +101,10 @@ class IcebergReader:
         summaries = [s.summary for s in sorted(snapshots, key=lambda s: s.sequence_number or 0) if s.summary]
         packed = [summary.additional_properties.get(name) for summary in summaries]
         return [_unpacked(text) for text in packed if text is not None]
+
+    def tolerances(self, output: DataFrame, rounded: Mapping[str, float]) -> Mapping[str, float] | None:
+        """Those of the columns that are numbers."""
+        return rounded if audit_fractions.are_numbers(output, rounded) else None
 
     def has_decided(self) -> bool:
         """Whether a batch was decided. The table has the number of the last one, its snapshots the decisions."""

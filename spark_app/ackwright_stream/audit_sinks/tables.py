@@ -11,12 +11,13 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from ackwright_stream import audit_fractions
 from ackwright_stream.audit_kafka import Lane, LaneStart
 from ackwright_stream.audit_limits import Doubt
 from ackwright_stream.audit_report import Comparison, Offending
 from ackwright_stream.audit_sinks.base import Output
-from ackwright_stream.spark_internals.execution import observed_metrics
 from ackwright_stream.column_names import named
+from ackwright_stream.spark_internals.execution import observed_metrics
 
 SHOWN = 10  # offending rows of each kind
 _VALUE_SHOWN = 160  # characters
@@ -48,12 +49,12 @@ class Positions:
         """The positions, None where there is none."""
         return {(t, p): self._lanes(t).get((p, self._topic_id(t))) for t, p in lanes}
 
-    def _topic_id(self, topic: str) -> str:
     @property
     def batches(self) -> int:
         """How many micro-batches of a stateful pipeline are decided since its state was empty."""
         return self.numbers.get(f"ackwright/{self.group}/batch", 0)
 
+    def _topic_id(self, topic: str) -> str:
         """The id of the topic that the positions count in: seven characters to a number, up to a 0."""
         text, part = b"", 0
         while number := self.numbers.get(f"ackwright/{self.group}/{topic}/id/{part}"):
@@ -88,7 +89,7 @@ def compare(
         summary = expected.agg(F.count(F.lit(1)))
         summary.collect()
         metrics = observed_metrics(summary)
-        compared = _compared(table, expected, list(required.records.columns))
+        compared = _compared(table, expected, list(required.records.columns), required.tolerances)
     finally:
         expected.unpersist()
     incomplete = any(doubt.lanes for doubt in doubts) or metrics["sent"]["records"] != counted
@@ -103,8 +104,12 @@ def _of_kind(table: TableRows, rows: DataFrame, kind: int) -> DataFrame:
     return rows.select(*values, F.lit(kind).alias(_KIND))
 
 
-def _compared(table: TableRows, expected: DataFrame, names: Sequence[str]) -> Comparison:
+def _compared(
+    table: TableRows, expected: DataFrame, names: Sequence[str], tolerances: Mapping[str, float]
+) -> Comparison:
     rows = table.read(names)
+    if rows is not None and tolerances:
+        rows = audit_fractions.with_expected_numbers(rows, expected, tolerances, names)
     every = expected if rows is None else expected.unionByName(rows.withColumn(_KIND, F.lit(_ACTUAL)))
 
     def count(*kinds: int) -> Column:

@@ -25,7 +25,7 @@ from ackwright_stream.reports import Verdict
 from integration.support.files_stores import Files
 from integration.support.iceberg_stores import Table
 from integration.support.pipelines import running
-from integration.support.stateful_windows import feed_seconds, timed_windows
+from integration.support.stateful_windows import feed_seconds, summed_windows, timed_windows
 from waiting import WAIT, wait_until
 
 LATE = 3  # records
@@ -80,6 +80,20 @@ def test_windows_in_a_delta_table_are_compared(kafka: EmbeddedKafka, tmp_path: P
     report = audit(spark, job)
     assert report.verdict is Verdict.UNPROVEN
     assert any("compacted or deleted" in doubt for doubt in report.doubts)
+
+
+def test_sums_of_fractions_in_a_delta_table_are_compared_within_a_tolerance(
+    kafka: EmbeddedKafka, tmp_path: Path, spark: SparkSession
+) -> None:
+    table = tmp_path / "table"
+    sink = {"delta": {"path": str(table), "createTable": True}}
+    job = summed_windows(kafka.bootstrap_servers, f"lake-{uuid.uuid4().hex[:8]}", tmp_path, sink)
+    delivered(job, tmp_path, lambda: DeltaTable(table).to_pyarrow_table().num_rows)
+    assert faults(audit(spark, job)) == (0, 0, 0)
+    DeltaTable(table).update({"value": "value * (1 + 1e-12)"})
+    assert faults(audit(spark, job)) == (0, 0, 0)
+    DeltaTable(table).update({"value": "value * (1 + 1e-6)"}, predicate="key = '10'")
+    assert faults(audit(spark, job)) == (1, 0, 1)
 
 
 def test_windows_in_files_are_compared(kafka: EmbeddedKafka, tmp_path: Path, spark: SparkSession) -> None:
