@@ -21,12 +21,11 @@ def with_expected_numbers(
     if not tolerances:
         return every
     exact = [column for name, column in names.items() if name not in tolerances]
-    rounded = {names[name]: tolerance for name, tolerance in tolerances.items()}
-    expected = {column: sql.SQL("max({}) FILTER (WHERE k < 2) OVER w").format(column) for column in rounded}
-    close = sql.SQL(" AND ").join(_close(column, of_output, rounded[column]) for column, of_output in expected.items())
+    of_output = {name: sql.SQL("max({}) FILTER (WHERE k < 2) OVER w").format(names[name]) for name in tolerances}
+    close = sql.SQL(" AND ").join(_close(names[name], of_output[name], tolerances[name]) for name in tolerances)
     replaced = [
-        sql.SQL("CASE WHEN k = 2 AND {} THEN {} ELSE {} END AS {}").format(close, of_output, column, column)
-        for column, of_output in expected.items()
+        sql.SQL("CASE WHEN k = 2 AND {0} THEN {1} ELSE {2} END AS {2}").format(close, of_output[name], names[name])
+        for name in tolerances
     ]
     window = sql.SQL("PARTITION BY {}").format(sql.SQL(", ").join(exact)) if exact else sql.SQL("")
     return sql.SQL("SELECT {}, k FROM ({}) AS every WINDOW w AS ({})").format(
