@@ -84,7 +84,7 @@ def test_a_wider_table_has_the_same_rows(spark: SparkSession, tmp_path: Path) ->
 
 
 def test_columns_have_any_name(spark: SparkSession, tmp_path: Path) -> None:
-    frame = spark.sql(NAMED.replace(' "x"', ""))
+    frame = spark.sql(NAMED.replace(' "x"', ".x"))
     spec = job(tmp_path, tmp_path / "table", partition_columns=(frame.columns[-1],))
     deliver(spec, frame, DeltaStore)
     rows = DeltaTable(str(tmp_path / "table")).to_pyarrow_table()

@@ -7,12 +7,14 @@ from collections.abc import Callable, Iterator
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from ackwright_stream.jobspec import JobSpec
 from ackwright_stream.lanes import Lanes, Outcome
 from ackwright_stream.positions import LANE, Range
 from ackwright_stream.sinks.base import StagedRows, Staging
 from ackwright_stream.sinks.files.sink import FilesStore
+from ackwright_stream.spark_internals.arrow import map_in_arrow
 from integration.support import files_stores
 from integration.support.staged_drivers import A, Driver
 
@@ -40,7 +42,8 @@ def deliver(spec: JobSpec, frame: DataFrame, store: Callable[[JobSpec], Staging]
         records, staged = store(spec).stage(batches)
         yield pa.record_batch({"records": pa.array([records]), "staged": pa.array([staged])})
 
-    answers = driver.sink.worker_columns(frame).mapInArrow(in_task, "records bigint, staged binary").collect()
+    answer = StructType().add("records", "long").add("staged", "binary")
+    answers = map_in_arrow(driver.sink.worker_columns(frame), in_task, answer).collect()
     rows = StagedRows(tuple(bytes(a.staged) for a in answers), sum(a.records for a in answers))
     assert driver.commit([Range(A, 0, COUNT)], rows) == (Outcome.DONE, rows.records)
     return driver
