@@ -289,6 +289,8 @@ def _with_tolerances(
 ) -> tuple[Output, list[Doubt]]:
     """The output with the tolerances of its sums of fractions, or a doubt if they cannot be judged."""
     rounded = rounding.rounded_columns(output)
+    if rounded == {}:  # none of them is in the output
+        return required, []
     tolerances = None if rounded is None else sink.tolerances(output, rounded)
     problem = ""
     if rounded is None:
