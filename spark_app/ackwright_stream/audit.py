@@ -101,7 +101,7 @@ def _of_state(spark: SparkSession, job: JobSpec, view: KafkaView, sink: SinkRead
     if not isinstance(sink, DecidingReader):
         raise JobError(
             Reason.INVALID_SPEC,
-            f"the audit judges no stateful pipeline with sink.{job.sink.kind}, whose table has no history of decisions",
+            f"the audit judges no stateful pipeline with sink.{job.sink.kind}, which has no history of decisions",
             "compare its rows by a query",
         )
     lanes = sorted(view.partitions(job.source.topics))
@@ -113,9 +113,7 @@ def _of_state(spark: SparkSession, job: JobSpec, view: KafkaView, sink: SinkRead
     leeway = _leeway(job, sink)
     moment = audit_state.fix_moment(job, sink, Output(empty, (), ()), lanes, leeway)
     if moment is None:
-        raise JobError(
-            Reason.UNEXPECTED, f"the pipeline {job.name} has decided no batch yet, so there is nothing to compare"
-        )
+        return _without_decisions(spark, job, view, sink, shape=shape, lanes=lanes)
     history = moment.history
     passed = _counted(
         job, view, sink.lane_starts(), moment.positions, begin=history.begin if history.is_complete else None
@@ -160,6 +158,31 @@ def _compared_letters(
     late = _malformed(spark, job, letters, passed.end, explained, late=True) if explained != passed.end else None
     comparison = letters.compare(required, late, [*passed.doubts, *doubts], passed.counted)
     return comparison, [*passed.doubts, *doubts], notes
+
+
+def _without_decisions(
+    spark: SparkSession,
+    job: JobSpec,
+    view: KafkaView,
+    sink: DecidingReader,
+    *,
+    shape: audit_state.Shape,
+    lanes: Sequence[Lane],
+) -> Report:
+    """The report of a pipeline whose store has no decision: all decided ones are gone, or none was ever made."""
+    if not sink.has_decided():
+        raise JobError(
+            Reason.UNEXPECTED, f"the pipeline {job.name} has decided no batch yet, so there is nothing to compare"
+        )
+    passed = _counted(job, view, sink.lane_starts(), sink.positions(lanes))
+    records, _, _ = _records(spark, job, passed.start, passed.end, late=False)
+    output = Output(sink.to_sink_columns(audit_state.output_of(spark, job, records, shape)), (), (), ordered=False)
+    comparison = sink.compare(output, None, passed.doubts, passed.counted).not_judged()
+    reason = (
+        f"no decision of the pipeline is left in {job.sink.kind}: its history has expired, or an earlier release has "
+        "made it; the audit does not judge the output"
+    )
+    return _report(job, passed, comparison, [*passed.doubts, Doubt(reason)], passed.notes)
 
 
 def _leeway(job: JobSpec, sink: DecidingReader) -> Leeway:

@@ -26,16 +26,17 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from ackwright_stream import audit_apart, transform
+from ackwright_stream import audit_apart, audit_fractions, transform
 from ackwright_stream.audit_apart import Leeway
 from ackwright_stream.audit_decisions import History
 from ackwright_stream.audit_kafka import Lane
 from ackwright_stream.audit_limits import Doubt
 from ackwright_stream.audit_report import Comparison
 from ackwright_stream.audit_sinks.base import DecidingReader, Output, SinkReader
+from ackwright_stream.column_names import named
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import JobSpec, Reason
-from ackwright_stream.spark_internals import outer_joins
+from ackwright_stream.spark_internals import outer_joins, rounding
 from ackwright_stream.spark_internals.state_steps import (
     PROCESSOR,
     StateKey,
@@ -149,8 +150,6 @@ def shape_of(job: JobSpec, stream: DataFrame) -> Shape:
 def _unjudged(step: StateStep, timed: Sequence[StateKey], *, watermark: bool) -> str | None:
     if step.kind == "DeduplicateWithinWatermark":
         return "dropDuplicatesWithinWatermark keeps a record again once its state has ended"
-    if step.rounds:
-        return "sums of fractions depend on the order of the records"
     if timed and not watermark:
         return "the transform sets its watermark itself; declare source.eventTime instead"
     if len(timed) > 1:
@@ -209,10 +208,9 @@ def compare(
     # With leeway the last record of a key in the sink need not be the one that was decided last.
     required = _required(sink.to_sink_columns(output), last_of_key=last_of_key and leeway.is_none)
     key = sink.key_columns(last_of_key=last_of_key)
-    if key and not unjudged and (shared := _shared_key(required.records, key)) is not None:
-        unjudged = [
-            Doubt(f"several records of the output have {shared}, and it is not known which of them is the last")
-        ]
+    unjudged = unjudged or _of_shared_keys(required.records, key)
+    if not unjudged and shape.step and shape.step.rounds:
+        required, unjudged = _with_tolerances(spark, sink, output, required)
     comparison = sink.compare(required, None, [*doubts, *moment.doubts], counted)
     more = [*late, *unjudged]
     if unjudged:
@@ -274,11 +272,38 @@ def _required(records: DataFrame, *, last_of_key: bool) -> Output:
     return Output(records, _OUTPUT, [0] * records.rdd.getNumPartitions(), ordered=False, last_of_key=last_of_key)
 
 
-def _shared_key(records: DataFrame, key: Sequence[str]) -> str | None:
-    """A key that several records have; None if there is none."""
-    shared = records.groupBy(*(F.col(f"`{name}`") for name in key)).agg(F.count("*").alias(_COUNT))
+def _of_shared_keys(records: DataFrame, key: Sequence[str]) -> list[Doubt]:
+    """A doubt if several records have the same key, of which the sink has the last one."""
+    if not key:
+        return []
+    shared = records.groupBy(*map(named, key)).agg(F.count("*").alias(_COUNT))
     first = shared.filter(F.col(_COUNT) > 1).first()
-    return None if first is None else ", ".join(f"{name} {_shown(first[name])}" for name in key)
+    if first is None:
+        return []
+    shown = ", ".join(f"{name} {_shown(first[name])}" for name in key)
+    return [Doubt(f"several records of the output have {shown}, and it is not known which of them is the last")]
+
+
+def _with_tolerances(
+    spark: SparkSession, sink: DecidingReader, output: DataFrame, required: Output
+) -> tuple[Output, list[Doubt]]:
+    """The output with the tolerances of its sums of fractions, or a doubt if they cannot be judged."""
+    rounded = rounding.rounded_columns(output)
+    if rounded == {}:  # none of them is in the output
+        return required, []
+    tolerances = None if rounded is None else sink.tolerances(output, rounded)
+    problem = ""
+    if rounded is None:
+        problem = "a function or a condition of the transform uses them"
+    elif tolerances is None:
+        problem = "they are in a key, or within text or a struct of the output"
+    elif not rounding.largest_difference(spark, output) <= rounding.TOLERANCE:
+        problem = "the numbers of a group cancel out, are not finite, or are too many"
+    elif audit_fractions.is_ambiguous(required.records, tolerances):
+        problem = "some records of the output differ in them alone"
+    if problem or tolerances is None:
+        return required, [Doubt(f"sums of fractions depend on the order of the records, and {problem}")]
+    return replace(required, tolerances=tolerances), []
 
 
 def _shown(value: object) -> str:
@@ -288,7 +313,7 @@ def _shown(value: object) -> str:
 def _counting(spark: SparkSession, job: JobSpec, records: DataFrame, key: StateKey, history: History) -> DataFrame:
     """The records that the output is of: not late, and in append mode of windows that have ended."""
     assert job.state is not None  # noqa: S101 (for mypy: it has a watermark)
-    at = F.unix_micros(F.col(f"`{job.state.event_time}`").cast("timestamp"))
+    at = F.unix_micros(named(job.state.event_time or "").cast("timestamp"))
     [step] = state_steps(transform.run_transform(spark, records, job.transform, job.state))
     end: Column | None = at
     if key.window:

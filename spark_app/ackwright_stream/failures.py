@@ -10,7 +10,7 @@ import re
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Reason
 from ackwright_stream.reasons import REASONS
-from ackwright_stream.spark_internals.error_context import failed_sql, text_with_causes
+from ackwright_stream.spark_internals.error_context import failed_sql, stack_trace, text_with_causes
 from ackwright_stream.storage_errors import shortened
 
 # Spark's text can quote records, so the name of an exception counts only where Spark prints an exception, and the first
@@ -71,6 +71,14 @@ _UNREAD = ("CANNOT_LOAD_STATE_STORE", "CHECKPOINT_FILE_CHECKSUM_VERIFICATION_FAI
 _UNREAD_DATA = re.compile(
     r"(?:^|: )org\.rocksdb\.RocksDBException: (?P<message>[^\n]*(?:Corruption|checksum mismatch)[^\n]*)", re.MULTILINE
 )
+# The driver reads what describes the types of the state (`_metadata/schema`) before the first batch. Spark has no
+# condition for a damaged file, and mostly no message.
+_UNREAD_TYPES = re.compile(
+    r"^\s+at org\.apache\.spark\.sql\.execution\.streaming\.[\w.]*\.StateSchemaCompatibilityChecker\$?\."
+    r"(?:\$anonfun\$)?readSchemaFile",
+    re.MULTILINE,
+)
+_OF_TASK = "Lost task "  # whose error may quote a record, also one that has such lines
 # Such a failure that says nothing about the files of the state.
 _OF_MACHINE = re.compile(
     r"_OUT_OF_MEMORY\]|UNRELEASED_THREAD_ERROR\]|OutOfMemoryError|No space left on device|Too many open files"
@@ -143,9 +151,9 @@ def cause(failure: BaseException) -> JobError:
     if raised:
         return JobError(Reason.BATCH_FAILED, f"a Python worker failed: {raised[-1]}"[:500])
     condition = next((m for m in _CONDITION.finditer(text) if m["name"] not in _WRAPPERS), None)
-    unread = _unread_state(text, condition)
+    unread, types = _unread_state(text, condition), _unread_types(text, stack_trace(failure))
     # Spark's own condition around it says only that a state file was not written, or not read.
-    if match := _S3A.search(text) or (unread and _OF_NETWORK.search(text, unread.start())):
+    if match := _S3A.search(text) or (unread and _OF_NETWORK.search(text, unread.start())) or _OF_NETWORK.search(types):
         return JobError(
             Reason.STATE_UNREACHABLE, shortened(match["text"].strip()), REASONS[Reason.STATE_UNREACHABLE].remedy
         )
@@ -153,6 +161,11 @@ def cause(failure: BaseException) -> JobError:
         wrapped = _CAUSED_BY.findall(text, unread.start())
         message = wrapped[-1] if wrapped else unread["message"]
         return JobError(Reason.STATE_LOST, shortened(_SQLSTATE.sub("", message).strip()))
+    if types and not _OF_MACHINE.search(types):
+        what = _SQLSTATE.sub("", (_CAUSED_BY.findall(types) or ["no message"])[-1])
+        return JobError(
+            Reason.STATE_LOST, f"a file _metadata/schema, with the types of the state, is damaged: {shortened(what)}"
+        )
     if match := _LOST_OUTPUT.search(text):
         return JobError(
             Reason.BATCH_FAILED,
@@ -177,6 +190,11 @@ def _unread_state(text: str, condition: re.Match[str] | None) -> re.Match[str] |
         return condition
     match = _UNREAD_DATA.search(text)
     return match if match and (condition is None or match.start() < condition.start()) else None
+
+
+def _unread_types(text: str, trace: str) -> str:
+    """The stack trace, if it says that the types of the state could not be read; otherwise empty."""
+    return trace if _UNREAD_TYPES.search(trace) and _OF_TASK not in text else ""
 
 
 def _of_condition(name: str, message: str, failure: BaseException) -> str:

@@ -93,6 +93,7 @@ def open_directory(
     computed the state, STATE_LOST if a last file of it is missing. Spark reads the files, and reports what is damaged,
     or missing before the last file, when it loads the state.
     """
+    # Also before the state is missed: a loss that is accepted would begin new state in the directory of the other one.
     _require_own(job, files)
     if last is None:
         return StateDirectory(files, secrets.token_hex(8))
@@ -175,7 +176,8 @@ def _require_own(job: JobSpec, files: Files) -> None:
     if other != owner:
         raise JobError(
             Reason.INVALID_SPEC,
-            f"the directory of the state is of another pipeline, {recorded}; give each pipeline a separate checkpoint",
+            f"the directory of the state is of another pipeline, {recorded}; name the directory of this one in "
+            "spec.checkpoint, or, if a copy was restored to the wrong place, restore the copy of this pipeline",
         )
 
 

@@ -245,6 +245,7 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
         for field, message, sink in (
             ("key", "mode upsert needs a key", {"mode": "upsert"}),
             ("key", "mode append has none", {"key": ["id"]}),
+            ("key[0]", "must have at most 63 bytes in UTF-8", {"mode": "upsert", "key": ["ü" * 32]}),
             ("mode", "versionColumn and deletedColumn belong to mode upsert", {"versionColumn": "v"}),
             (
                 "deletedColumn",

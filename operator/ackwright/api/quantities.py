@@ -241,13 +241,36 @@ Identifier = Annotated[
         longest=63,
     ),
 ]
-ColumnName = Annotated[
+# Of columns of a transform, which may have any character: those that the store takes, without control characters.
+_CONTROL = "\\x00-\\x1f\\x7f-\\x9f"
+_RENAME = "give the column another name in the transform"
+PostgresColumn = Annotated[
+    str,
+    Pattern(f"^[^{_CONTROL}]{{1,63}}$", "must be a name without control characters", _RENAME, longest=63),
+    Check(
+        lambda name: len(name.encode()) <= 63,
+        "must have at most 63 bytes in UTF-8, because PostgreSQL cuts longer names off",
+        _RENAME,
+        cel="size(bytes(self)) <= 63",
+        detail=lambda name: f", not {len(name.encode())}",
+    ),
+]
+DeltaColumn = Annotated[
     str,
     Pattern(
-        "^[A-Za-z_][A-Za-z0-9_-]{0,127}$",
-        "must be a name of at most 128 letters, digits, '_' and '-' that begins with a letter or '_'",
-        "give the column another name in the transform",
-        longest=128,
+        f"^[^{_CONTROL} ,;{{}}()=]{{1,255}}$",
+        "must be a name of at most 255 characters, without a space, ,;{}()= and control characters",
+        _RENAME,
+        longest=255,
+    ),
+]
+IcebergColumn = Annotated[
+    str,
+    Pattern(
+        f"^[^{_CONTROL}.]{{1,255}}$",
+        "must be a name of at most 255 characters, without a dot and control characters",
+        _RENAME,
+        longest=255,
     ),
 ]
 S3Endpoint = Annotated[

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from ackwright.api.checks import Check, Validation, unchangeable
 from ackwright.api.fields import About
-from ackwright.api.quantities import ColumnName, Switch
+from ackwright.api.quantities import DeltaColumn, Switch
 from ackwright.api.secret_fields import S3
 from ackwright.api.storage_fields import S3_OF_BUCKET, S3_SCHEME, StoragePath, s3_settings
 from ackwright.planning.guarantees import TRANSACTION_TIMEOUT_MS, Setting, Settings, values
@@ -58,7 +58,7 @@ class DeltaSink(SinkWithLetterTopic):
         ),
     ]
     partition_columns: Annotated[
-        Annotated[tuple[ColumnName, ...], Field(max_length=32)],
+        Annotated[tuple[DeltaColumn, ...], Field(max_length=32)],
         About("The columns that the table is partitioned by, in their order. Their values are in the log alone."),
     ] = ()
     create_table: Annotated[Switch, About("Create the table with the columns of the output if it does not exist.")] = (

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from ackwright.api.checks import Check, Validation, unchangeable
 from ackwright.api.fields import About, ChangeClass, Model
-from ackwright.api.quantities import ColumnName, Pattern, Region, RegistryUrl, Switch
+from ackwright.api.quantities import IcebergColumn, Pattern, Region, RegistryUrl, Switch
 from ackwright.api.secret_fields import S3, CaSecret, CredentialsSecret, TokenSecret
 from ackwright.api.storage_fields import LOCATION, s3_settings
 from ackwright.planning.guarantees import TRANSACTION_TIMEOUT_MS, Setting, Settings, values
@@ -164,7 +164,7 @@ class IcebergSink(SinkWithLetterTopic):
         ),
     ]
     partition_columns: Annotated[
-        Annotated[tuple[ColumnName, ...], Field(max_length=32)],
+        Annotated[tuple[IcebergColumn, ...], Field(max_length=32)],
         About("The columns that the table is partitioned by, in their order, as they are (identity)."),
     ] = ()
     create_table: Annotated[

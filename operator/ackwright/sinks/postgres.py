@@ -10,7 +10,7 @@ from pydantic import Field
 
 from ackwright.api.checks import Broken, Cel, Check, Validation, unchangeable
 from ackwright.api.fields import About, ChangeClass, Model
-from ackwright.api.quantities import Host, Identifier, MaxFraction, Port, Switch
+from ackwright.api.quantities import Host, Identifier, MaxFraction, Port, PostgresColumn, Switch
 from ackwright.api.secret_fields import CaSecret, CredentialsSecret
 from ackwright.planning.acls import Need
 from ackwright.planning.guarantees import OPERATION_TIMEOUT_MS, TRANSACTION_TIMEOUT_MS, Setting, Settings, values
@@ -141,15 +141,15 @@ class PostgresSink(Sink):
         Literal["append", "upsert"], About("append: each row is added. upsert: a row replaces the one with its key.")
     ] = "append"
     key: Annotated[
-        Annotated[tuple[Identifier, ...], Field(max_length=32)],
+        Annotated[tuple[PostgresColumn, ...], Field(max_length=32)],
         About("For upsert: the columns that identify a row. The table needs a unique index on exactly these."),
     ] = ()
     version_column: Annotated[
-        Identifier | None,
+        PostgresColumn | None,
         About("For upsert: a row replaces only one with a lower value in this column, which is NOT NULL."),
     ] = None
     deleted_column: Annotated[
-        Identifier | None,
+        PostgresColumn | None,
         About(
             "For upsert under exactly-once: a boolean column of the output, which the table does not have. Where it is "
             "true, the row with this key is deleted."

@@ -7,7 +7,7 @@ the source explains that content.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 from pyspark.sql import DataFrame
@@ -26,6 +26,8 @@ class Output:
     lanes: Sequence[int]  # of each Spark partition, the number of its lane in `source`
     ordered: bool = True  # whether its rows are in the order of the source
     last_of_key: bool = False  # whether only the last record of each key in the sink is compared with it
+    # Of columns with sums or averages of fractions, the relative tolerance (audit_fractions.py).
+    tolerances: Mapping[str, float] = field(default_factory=dict)
     keys_only: bool = False  # whether keys are compared, each once; only of a reader with writes_apart
 
 
@@ -85,6 +87,16 @@ class DecidingReader(SinkReader, Protocol):
 
     def decisions(self) -> Sequence[str]:
         """The decisions of the pipeline that the store still has, oldest first."""
+        ...
+
+    def tolerances(self, output: DataFrame, rounded: Mapping[str, float]) -> Mapping[str, float] | None:
+        """Output.tolerances, by the columns of to_sink_columns(). None: the sink has such a number where it is compared
+        exactly. rounded: the same by the columns of the transform's output.
+        """
+        ...
+
+    def has_decided(self) -> bool:
+        """Whether the pipeline has decided a batch, also if the store has none of its decisions any more."""
         ...
 
     def key_columns(self, *, last_of_key: bool) -> Sequence[str]:

@@ -20,15 +20,16 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
+from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
-from ackwright_stream import audit_limits
+from ackwright_stream import audit_fractions, audit_limits
 from ackwright_stream.audit_kafka import Lane, LaneStart
 from ackwright_stream.audit_limits import Doubt
 from ackwright_stream.audit_report import Comparison
 from ackwright_stream.audit_sinks.base import Output
 from ackwright_stream.audit_sinks.letter_topic import LetterTopicReader
 from ackwright_stream.audit_sinks.tables import Positions, TableRows, compare
+from ackwright_stream.column_names import named
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import DeltaSink, JobSpec, Reason
 from ackwright_stream.sinks.delta import columns
@@ -130,6 +131,14 @@ class DeltaReader:
         """
         return self._content.decisions
 
+    def tolerances(self, output: DataFrame, rounded: Mapping[str, float]) -> Mapping[str, float] | None:
+        """Those of the columns that are numbers."""
+        return rounded if audit_fractions.are_numbers(output, rounded) else None
+
+    def has_decided(self) -> bool:
+        """Whether a batch was decided. Each version has the number of the last one, the log's entries the decisions."""
+        return self._positions.batches > 0
+
     def key_columns(self, *, last_of_key: bool) -> Sequence[str]:
         """None: the table has each row of the output."""
         return ()
@@ -151,13 +160,14 @@ class DeltaReader:
         schema = content.schema
         in_files = StructType([f for f in schema.fields if f.name not in content.partition_columns])
         rows = self._spark.read.schema(in_files.add(_PARTITION, "integer")).parquet(self._directory.name)
+        texts = [StructField(name, StringType()) for name in content.partition_columns]
         values = self._spark.createDataFrame(
             [(number, *key) for key, number in combinations.items()],
-            ", ".join((f"{_PARTITION} INT", *(f"`{name}` STRING" for name in content.partition_columns))),
+            StructType([StructField(_PARTITION, IntegerType()), *texts]),
         )
-        typed = [F.col(f"`{n}`").cast(schema[n].dataType).alias(n) for n in content.partition_columns]
+        typed = [named(n).cast(schema[n].dataType).alias(n) for n in content.partition_columns]
         joined = rows.join(F.broadcast(values.select(_PARTITION, *typed)), _PARTITION)
-        return joined.select(*(F.col(f"`{name}`") for name in names))
+        return joined.select(*map(named, names))
 
     def _fetch(self, path: str, place: Path) -> None:
         """Makes a file of the table available to Spark, which has no client of S3."""

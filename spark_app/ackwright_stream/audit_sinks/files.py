@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from ackwright_stream import audit_fractions
 from ackwright_stream.audit_kafka import Lane, LaneStart
 from ackwright_stream.audit_limits import Doubt
 from ackwright_stream.audit_report import Comparison
@@ -141,6 +142,14 @@ class FilesReader:
         batches = self._batches()
         texts = [batches[number][0] for number in sorted(batches)]
         return texts if recorded["following"] <= max(batches, default=-1) + 1 else [*texts, recorded["decision"]]
+
+    def tolerances(self, output: DataFrame, rounded: Mapping[str, float]) -> Mapping[str, float] | None:
+        """Those of the columns that are numbers."""
+        return rounded if audit_fractions.are_numbers(output, rounded) else None
+
+    def has_decided(self) -> bool:
+        """Whether a batch was decided. The drivers record the last decision."""
+        return bool(self.decisions())
 
     def key_columns(self, *, last_of_key: bool) -> Sequence[str]:
         """None: the files have each row of the output."""

@@ -7,7 +7,10 @@ of Parquet: neither shares code with the sink, nor with the client that commits.
 
 from __future__ import annotations
 
+import base64
+import binascii
 import tempfile
+import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -16,16 +19,16 @@ from typing import Any
 import fastavro
 from pyiceberg.table import Table
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from ackwright_stream import audit_limits
+from ackwright_stream import audit_fractions, audit_limits
 from ackwright_stream.audit_kafka import Lane, LaneStart
 from ackwright_stream.audit_limits import Doubt
 from ackwright_stream.audit_report import Comparison
 from ackwright_stream.audit_sinks.base import Output
 from ackwright_stream.audit_sinks.letter_topic import LetterTopicReader
 from ackwright_stream.audit_sinks.tables import Positions, TableRows, compare
+from ackwright_stream.column_names import named
 from ackwright_stream.errors import JobError
 from ackwright_stream.iceberg_catalog import CatalogClient, local_path, translating
 from ackwright_stream.iceberg_types import to_spark
@@ -42,6 +45,7 @@ class IcebergReader:
     """One version of the table of a pipeline's sink. A context manager, which removes its temporary files."""
 
     precedes_positions = False
+    writes_apart = False
 
     def __init__(self, spark: SparkSession, job: JobSpec, letters: LetterTopicReader | None = None) -> None:
         """letters: the reader of its dead letters; None: it has none."""
@@ -87,6 +91,29 @@ class IcebergReader:
         schema = to_spark(self._table.metadata.schema(), ids=True) if self._table else StructType()
         return compare(TableRows(self._sink.table, schema, self._rows), required, late, doubts, counted)
 
+    def decisions(self) -> Sequence[str]:
+        """The decisions of the pipeline, oldest first, in the summaries of the snapshots that made them.
+
+        A rollback leaves a snapshot where it is, so that rows which it took away are missed; only expiry removes one.
+        """
+        name = f"ackwright/{self._job.group}/decision"
+        snapshots = self._table.metadata.snapshots if self._table else []
+        summaries = [s.summary for s in sorted(snapshots, key=lambda s: s.sequence_number or 0) if s.summary]
+        packed = [summary.additional_properties.get(name) for summary in summaries]
+        return [_unpacked(text) for text in packed if text is not None]
+
+    def tolerances(self, output: DataFrame, rounded: Mapping[str, float]) -> Mapping[str, float] | None:
+        """Those of the columns that are numbers."""
+        return rounded if audit_fractions.are_numbers(output, rounded) else None
+
+    def has_decided(self) -> bool:
+        """Whether a batch was decided. The table has the number of the last one, its snapshots the decisions."""
+        return self._positions.batches > 0
+
+    def key_columns(self, *, last_of_key: bool) -> Sequence[str]:
+        """None: the table has each row of the output."""
+        return ()
+
     def _rows(self, names: Sequence[str]) -> DataFrame | None:
         """The table's rows; None if there are none."""
         if self._table is None:
@@ -101,7 +128,7 @@ class IcebergReader:
         selected = StructType([field for field in schema.fields if field.name in names])
         self._spark.conf.set(_BY_ID, "true")
         rows = self._spark.read.schema(selected).parquet(self._directory.name)
-        return rows.select(*(F.col(f"`{name}`") for name in names))
+        return rows.select(*map(named, names))
 
     def _files(self, table: Table) -> Iterator[str]:
         """The paths of the data files in the current snapshot."""
@@ -139,3 +166,13 @@ class IcebergReader:
         with table.io.new_input(location).open(seekable=False) as file, place.open("wb") as copy:
             while part := file.read(_COPY_BYTES):
                 copy.write(part)
+
+
+def _unpacked(text: str) -> str:
+    """A decision in a summary, which is compressed and in base64."""
+    try:
+        return zlib.decompress(base64.b64decode(text, validate=True)).decode()
+    except (binascii.Error, zlib.error, ValueError) as e:
+        raise JobError(
+            Reason.STATE_LOST, f"a decision of the pipeline in the summary of a snapshot cannot be read ({e!r})"
+        ) from e

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ackwright_stream import audit_compare, audit_limits, audit_schemas, dead_letters, source
+from ackwright_stream import audit_compare, audit_fractions, audit_limits, audit_schemas, dead_letters, source
 from ackwright_stream.audit_kafka import KafkaView, Lane, LaneStart, Offsets
 from ackwright_stream.audit_limits import Doubt
 from ackwright_stream.audit_partitions import Layout
@@ -48,6 +49,17 @@ class KafkaReader:
     def decisions(self) -> Sequence[str]:
         return self._view.decisions()
 
+    def tolerances(self, output: DataFrame, rounded: Mapping[str, float]) -> Mapping[str, float] | None:
+        """That of the value, if its text has the numbers as Spark writes them."""
+        of_value = {field.name for field in columns.value_columns(output)}
+        if self._sink.output_schema is not None or not of_value.issuperset(rounded):
+            return None
+        return {"value": max(rounded.values())}
+
+    def has_decided(self) -> bool:
+        """Whether a batch was decided. The topic keeps the last decision of each pipeline."""
+        return bool(self.decisions())
+
     def key_columns(self, *, last_of_key: bool) -> Sequence[str]:
         return ("topic", "key") if last_of_key else ()
 
@@ -82,6 +94,16 @@ class KafkaReader:
             trimmed={topic for doubt in doubts for topic in doubt.topics},
         )
         records = _keys(required.records) if required.keys_only else required.records
+        if required.tolerances:  # it is read for them, too, and its records are counted once
+            records = records.persist(StorageLevel.MEMORY_AND_DISK)
+        try:
+            return self._compared(replace(required, records=records), late, layout, counted)
+        finally:
+            if required.tolerances:
+                records.unpersist()
+
+    def _compared(self, required: Output, late: Output | None, layout: Layout, counted: int) -> Comparison:
+        records = required.records
         expected = [audit_compare.expected_rows(records, required.lanes, layout, late=False)]
         if late is not None:
             expected.append(audit_compare.expected_rows(late.records, late.lanes, layout, late=True))
@@ -107,6 +129,10 @@ class KafkaReader:
             counted = relevant.observe("sink", F.count(F.lit(1)).alias("records"))
             last = F.max_by(F.struct(*relevant.columns), "offset").alias("last")
             relevant = counted.groupBy("topic", "partition", "key").agg(last).select("last.*")
+        if required.tolerances and not required.keys_only:
+            relevant = audit_fractions.with_expected_numbers(
+                relevant, required.records, required.tolerances, required.records.columns
+            )
         return audit_compare.actual_rows(relevant, layout)
 
     def _relevant(self, records: DataFrame) -> DataFrame:

@@ -23,11 +23,13 @@ from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, FloatType, StructField, TimestampType
 
-from ackwright_stream import audit_limits
+from ackwright_stream import audit_fractions, audit_limits
 from ackwright_stream.audit_kafka import Lane, LaneStart
 from ackwright_stream.audit_limits import Doubt
 from ackwright_stream.audit_report import Comparison, Offending
+from ackwright_stream.audit_sinks import postgres_fractions
 from ackwright_stream.audit_sinks.base import Output
+from ackwright_stream.column_names import named
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import JobSpec, PostgresSink, Reason
 from ackwright_stream.postgres_connection import Connection, connect, translate
@@ -62,6 +64,7 @@ class TableReader:
         self._is_absent = False  # whether no pipeline has run yet that creates the table
         self._columns: list[str] = []  # of the expected rows
         self._names: dict[str, sql.Identifier] = {}  # of the table's columns in the comparison
+        self._tolerances: Mapping[str, float] = {}  # of columns whose numbers may differ
         self._content: list[sql.Composed] = []  # the columns with these names
         # Expected rows that the table's types refuse: of those that must be in it, and of others.
         self._refused, self._refused_late = 0, 0
@@ -106,6 +109,15 @@ class TableReader:
         statement = 'SELECT decision FROM ackwright.decisions WHERE "group" = %s ORDER BY batch'
         return [text for (text,) in self._open.execute(statement, [self._job.group]).fetchall()]
 
+    def tolerances(self, output: DataFrame, rounded: Mapping[str, float]) -> Mapping[str, float] | None:
+        """Those of the columns that are numbers, none of which tells which row is meant."""
+        keys = {*self._sink.key, self._sink.version_column}
+        return rounded if audit_fractions.are_numbers(output, rounded) and not keys.intersection(rounded) else None
+
+    def has_decided(self) -> bool:
+        """Whether a batch was decided. The database keeps the last decisions of each pipeline."""
+        return bool(self.decisions())
+
     def key_columns(self, *, last_of_key: bool) -> tuple[str, ...]:
         """Those of the key of an upsert. With a version the table has the newest row, whatever the order was."""
         return self._sink.key if self._sink.version_column is None else ()
@@ -127,6 +139,7 @@ class TableReader:
     def compare(self, required: Output, late: Output | None, doubts: Sequence[Doubt], counted: int) -> Comparison:
         """Has the database compare its rows with the output."""
         self._columns, self._refused, self._refused_late, self._refused_shown = [], 0, 0, []
+        self._tolerances = required.tolerances
         metrics = self._expect(required.records, late=False)
         if late is not None:
             self._expect(late.records, late=True)
@@ -225,10 +238,13 @@ class TableReader:
         ]
 
     def _compare_rows(self) -> Comparison:
+        content = sql.SQL(", ").join(self._content)
+        every = sql.SQL("SELECT {0}, {1}::int AS k FROM {2} UNION ALL SELECT {0}, 2 FROM {3}").format(
+            content, _LATE, _EXPECTED, self._relevant
+        )
         groups = sql.SQL(
             "WITH g AS (SELECT {names}, count(*) FILTER (WHERE k = 0) AS required, count(*) FILTER (WHERE k < 2) AS "
-            "expected, count(*) FILTER (WHERE k = 2) AS actual FROM (SELECT {content}, {late}::int AS k FROM {rows} "
-            "UNION ALL SELECT {content}, 2 FROM {table}) AS u GROUP BY {names}), f AS (SELECT *, "
+            "expected, count(*) FILTER (WHERE k = 2) AS actual FROM ({every}) AS u GROUP BY {names}), f AS (SELECT *, "
             "greatest(required - actual, 0) AS lost, "
             "CASE WHEN expected > 0 THEN greatest(actual - expected, 0) ELSE 0 END AS duplicated, "
             "CASE WHEN expected = 0 THEN actual ELSE 0 END AS unexpected FROM g) "
@@ -237,10 +253,7 @@ class TableReader:
             groups,
             {
                 "names": sql.SQL(", ").join(self._names.values()),
-                "content": sql.SQL(", ").join(self._content),
-                "late": _LATE,
-                "rows": _EXPECTED,
-                "table": self._relevant,
+                "every": postgres_fractions.with_expected_numbers(every, self._names, self._tolerances),
             },
         )
 
@@ -250,7 +263,6 @@ class TableReader:
         If source records are gone, a row that none explains may be of a newer one, and is not certainly lost.
         """
         key = sql.SQL(", ").join(map(sql.Identifier, self._sink.key))
-        numbers = self._names.values()
         version, deleted = self._sink.version_column, self._sink.deleted_column
         last: sql.Composable
         newer: sql.Composable
@@ -267,7 +279,7 @@ class TableReader:
             "WITH c AS (SELECT {content}, {late} AS late, {deleted} AS gone, {newest} AS newest FROM {rows}), "
             "a AS (SELECT {content}, true AS present FROM {table}), "
             "j AS (SELECT {key}, late, {last} AS last, present, gone, {incomplete} AND {newer} AS excused, "
-            "present AND NOT gone AND ROW({of_c}) IS NOT DISTINCT FROM ROW({of_a}) AS same "
+            "present AND NOT gone AND {equal} AS same "
             "FROM c FULL JOIN a USING ({key})), "
             "g AS (SELECT {key}, bool_or(NOT late) AS required, bool_or(present) AS present, bool_or(same) AS known, "
             "bool_and(excused) AND bool_or(present) AND bool_or(same) IS NOT TRUE AS excused, "
@@ -290,8 +302,7 @@ class TableReader:
                 "rows": _EXPECTED,
                 "table": self._table,
                 "key": sql.SQL(", ").join(self._names[name] for name in self._sink.key),
-                "of_c": sql.SQL(", ").join(sql.SQL("c.{}").format(number) for number in numbers),
-                "of_a": sql.SQL(", ").join(sql.SQL("a.{}").format(number) for number in numbers),
+                "equal": postgres_fractions.equal(self._names, self._tolerances),
             },
         )
 
@@ -399,7 +410,7 @@ def _chunks(rows: Iterable[Row], size: int) -> Iterator[list[tuple[str | None, .
 
 def _as_text(field: StructField) -> Column:
     """The value as PostgreSQL reads it."""
-    value = F.col(f"`{field.name}`")
+    value = named(field.name)
     match field.dataType:
         case BinaryType():
             return F.concat(F.lit("\\x"), F.hex(value))

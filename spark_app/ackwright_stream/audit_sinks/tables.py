@@ -11,10 +11,12 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from ackwright_stream import audit_fractions
 from ackwright_stream.audit_kafka import Lane, LaneStart
 from ackwright_stream.audit_limits import Doubt
 from ackwright_stream.audit_report import Comparison, Offending
 from ackwright_stream.audit_sinks.base import Output
+from ackwright_stream.column_names import named
 from ackwright_stream.spark_internals.execution import observed_metrics
 
 SHOWN = 10  # offending rows of each kind
@@ -46,6 +48,11 @@ class Positions:
     def of(self, lanes: Collection[Lane]) -> Mapping[Lane, int | None]:
         """The positions, None where there is none."""
         return {(t, p): self._lanes(t).get((p, self._topic_id(t))) for t, p in lanes}
+
+    @property
+    def batches(self) -> int:
+        """How many micro-batches of a stateful pipeline are decided since its state was empty."""
+        return self.numbers.get(f"ackwright/{self.group}/batch", 0)
 
     def _topic_id(self, topic: str) -> str:
         """The id of the topic that the positions count in: seven characters to a number, up to a 0."""
@@ -82,7 +89,7 @@ def compare(
         summary = expected.agg(F.count(F.lit(1)))
         summary.collect()
         metrics = observed_metrics(summary)
-        compared = _compared(table, expected, list(required.records.columns))
+        compared = _compared(table, expected, list(required.records.columns), required.tolerances)
     finally:
         expected.unpersist()
     incomplete = any(doubt.lanes for doubt in doubts) or metrics["sent"]["records"] != counted
@@ -93,18 +100,22 @@ def compare(
 def _of_kind(table: TableRows, rows: DataFrame, kind: int) -> DataFrame:
     """The rows in the table's types, which may be wider."""
     types = {field.name: field.dataType for field in table.schema.fields}
-    values = [F.col(f"`{n}`").cast(types[n]).alias(n) if n in types else F.col(f"`{n}`") for n in rows.columns]
+    values = [named(n).cast(types[n]).alias(n) if n in types else named(n) for n in rows.columns]
     return rows.select(*values, F.lit(kind).alias(_KIND))
 
 
-def _compared(table: TableRows, expected: DataFrame, names: Sequence[str]) -> Comparison:
+def _compared(
+    table: TableRows, expected: DataFrame, names: Sequence[str], tolerances: Mapping[str, float]
+) -> Comparison:
     rows = table.read(names)
+    if rows is not None and tolerances:
+        rows = audit_fractions.with_expected_numbers(rows, expected, tolerances, names)
     every = expected if rows is None else expected.unionByName(rows.withColumn(_KIND, F.lit(_ACTUAL)))
 
     def count(*kinds: int) -> Column:
         return F.count_if(F.col(_KIND).isin(*kinds))
 
-    groups = every.groupBy(*(F.col(f"`{name}`") for name in names)).agg(
+    groups = every.groupBy(*map(named, names)).agg(
         count(_REQUIRED).alias("required"),
         count(_REQUIRED, _LATE).alias("possible"),
         count(_ACTUAL).alias("actual"),
@@ -113,7 +124,7 @@ def _compared(table: TableRows, expected: DataFrame, names: Sequence[str]) -> Co
     surplus = F.greatest(F.col("actual") - F.col("possible"), F.lit(0))
     known = F.col("possible") > 0
     judged = groups.select(
-        F.struct(*(F.col(f"`{name}`") for name in names)).alias("row"),
+        F.struct(*map(named, names)).alias("row"),
         "required",
         "actual",
         lost.alias("lost"),

@@ -26,7 +26,7 @@ from ackwright_stream.positions import LANE, SOURCE, UNMERGED, Lane, Range, Task
 from ackwright_stream.reasons import REASONS
 from ackwright_stream.reports import Failure
 from ackwright_stream.sinks.base import Membership, Rows, Sink, Staged, StagedRows
-from ackwright_stream.spark_internals.arrow import spark_schema
+from ackwright_stream.spark_internals.arrow import map_in_arrow, spark_schema
 from ackwright_stream.spark_internals.execution import Execution, merged
 from ackwright_stream.state_log import StateChain
 from ackwright_stream.task_input import require_complete_input
@@ -168,7 +168,7 @@ def in_tasks(rows: DataFrame, lanes: Lanes, process: Process) -> DataFrame:
     foreachBatch's frame is analysed for each batch, and comes behind the stream's own plan.
     """
     work = Work(lanes.job, lanes.driver, lanes.topic_ids, lanes.membership)
-    return merged(rows, lanes.job.slots).mapInArrow(partial(_in_worker, work, process), spark_schema(_ANSWER))
+    return map_in_arrow(merged(rows, lanes.job.slots), partial(_in_worker, work, process), spark_schema(_ANSWER))
 
 
 def stage(work: Work, task: Task, rows: Iterator[pa.RecordBatch], letters: Rows = ()) -> tuple[Outcome, int, Staged]:

@@ -37,6 +37,7 @@ from ackwright_stream.jobspec import Guarantee, JobSpec, Reason, StateSettings
 from ackwright_stream.lanes import Lanes
 from ackwright_stream.positions import Range, Task
 from ackwright_stream.sinks.base import OutputWriter, Rows, Sink
+from ackwright_stream.spark_internals.arrow import map_in_arrow
 from ackwright_stream.spark_internals.state import evaluated
 from ackwright_stream.state_log import StateDirectory
 
@@ -71,7 +72,7 @@ class Stateful:
 
     def attach(self, output: DataFrame, lanes: Lanes) -> Output:
         answer = partial(_in_worker, self._settings, lanes.driver)
-        return Output(lanes.sink.worker_columns(output).mapInArrow(answer, ANSWER))
+        return Output(map_in_arrow(lanes.sink.worker_columns(output), answer, ANSWER))
 
     def deliver(self, batch: Batch, lanes: Lanes) -> BatchResult:
         if self._is_first:

@@ -10,6 +10,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, NullType, StringType, StructField, StructType
 
+from ackwright_stream.column_names import named
 from ackwright_stream.jobspec import Format, OutputSchema, SchemaRegistry, Source
 
 # The column with the record as it is in Kafka: key, value, topic, partition, offset, timestamp, headers.
@@ -53,8 +54,8 @@ def is_utf8(name: str) -> Column:
 
 
 def column(field: StructField) -> Column:
-    """The column of a field whose name may hold dots and backticks."""
-    return F.col("`" + field.name.replace("`", "``") + "`")
+    """The column of a field."""
+    return named(field.name)
 
 
 def type_problems(name: str, field: StructField | None, allowed: tuple[type[DataType], ...]) -> list[str]:

@@ -20,6 +20,11 @@ def text_with_causes(failure: BaseException) -> str:
     return "\n".join(texts)
 
 
+def stack_trace(failure: BaseException) -> str:
+    """The stack trace of an error of Spark's, with those of its causes; empty if it is no such error."""
+    return str(getattr(failure, "_stackTrace", None) or "")
+
+
 def failed_sql(failure: BaseException | None) -> str | None:
     """The part of the SQL that failed, in one line and at most 200 characters; None: not known."""
     try:

@@ -8,14 +8,13 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from ackwright_stream.column_names import named
 from ackwright_stream.spark_internals.logical_plan import Step, class_name, elements, nodes
+from ackwright_stream.spark_internals.rounding import rounds
 
 PROCESSOR = "TransformWithStateInPySpark"  # a class of Python
 _STATEFUL = frozenset({"Aggregate", "Deduplicate", "DeduplicateWithinWatermark", "Distinct", "Join", PROCESSOR})
 _WATERMARK, _WINDOW, _SESSION = "spark.watermarkDelayMs", "spark.timeWindow", "spark.sessionWindow"
-# Their result depends on the order of their input, if that has fractions.
-_ROUNDED = frozenset({"Sum", "Average", "StddevPop", "StddevSamp", "VariancePop", "VarianceSamp", "Corr", "Skewness"})
-_FRACTIONS = frozenset({"float", "double"})
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,7 @@ def window_size(spark: SparkSession, step: StateStep, key: StateKey) -> tuple[in
     step: of a frame that is no stream. key: a window that does not overlap with another one.
     """
     below = spark._jvm.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, step.java.children().head())
-    window = F.col(f"`{key.name}`")
+    window = named(key.name)
     ends = [F.unix_micros(window[name]).alias(name) for name in ("start", "end")]
     first = DataFrame(below, spark).filter(window.isNotNull()).select(*ends).first()
     return None if first is None else (first["end"] - first["start"], first["start"])
@@ -80,10 +79,10 @@ def _step(node: Any) -> StateStep:
     if kind == PROCESSOR:
         return StateStep(kind, (), rounds=False, overlapping=overlapping, java=node)
     if kind == "Aggregate":
-        keys, rounds = node.groupingExpressions(), any(_rounds(e.java) for e in Step(node).expressions())
+        keys, rounded = node.groupingExpressions(), any(rounds(e.java) for e in Step(node).expressions())
     else:
-        keys, rounds = (node.output() if kind == "Distinct" else node.keys()), False
-    return StateStep(kind, tuple(map(_key, elements(keys))), rounds, overlapping, node)
+        keys, rounded = (node.output() if kind == "Distinct" else node.keys()), False
+    return StateStep(kind, tuple(map(_key, elements(keys))), rounded, overlapping, node)
 
 
 def _key(expression: Any) -> StateKey:
@@ -95,10 +94,4 @@ def _key(expression: Any) -> StateKey:
         timed=bool(metadata.contains(_WATERMARK)),
         window=bool(metadata.contains(_WINDOW)),
         session=bool(metadata.contains(_SESSION)),
-    )
-
-
-def _rounds(expression: Any) -> bool:
-    return class_name(expression) in _ROUNDED and any(
-        str(child.dataType().typeName()) in _FRACTIONS for child in elements(expression.children())
     )

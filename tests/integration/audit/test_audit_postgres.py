@@ -235,3 +235,20 @@ def test_a_pipeline_that_never_ran_and_a_role_with_time_outs(
     assert counts(audited.audit()) == (0, 0, 0, 0, 0)
     database.sql("DROP SCHEMA ackwright CASCADE; DROP TABLE rows")
     assert counts(audited.audit()) == (0, 0, 0, 0, 0)
+
+
+def test_columns_have_any_name(kafka: EmbeddedKafka, spark: SparkSession, database: Database) -> None:
+    sql = (
+        """SELECT CAST(CAST(key AS STRING) AS INT) AS `größe "x"`, CAST(value AS STRING) AS `b``t %s {}` FROM source"""
+    )
+    key, value = '"größe ""x"""', '"b`t %s {}"'  # as PostgreSQL quotes them
+    audited = Audited(kafka, spark, database, f"{key} int PRIMARY KEY, {value} text", sql)
+    audited.send(("1", "a"), ("2", "b"))
+    audited.passed(2)
+    database.sql("INSERT INTO rows VALUES (1, 'a'), (2, 'b')")
+    modes: list[dict[str, Any]] = [{}, {"upsert": True, "key": ('größe "x"',)}]
+    for fields in modes:
+        assert counts(audited.audit(**fields)) == (2, 2, 0, 0, 0)
+    database.sql(f"UPDATE rows SET {value} = 'c' WHERE {key} = 1")  # noqa: S608
+    for fields in modes:
+        assert counts(audited.audit(**fields)) == (2, 2, 1, 0, 1)

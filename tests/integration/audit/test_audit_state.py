@@ -61,6 +61,58 @@ def test_windows_of_compacted_decisions_are_not_judged(pipeline: Pipeline) -> No
     assert any("compacted" in doubt for doubt in report.doubts)
 
 
+SUMS = "SELECT {} FROM source GROUP BY window(at, '10 seconds')"
+START = "CAST(unix_timestamp(window.start) AS STRING) AS key, "
+SUM = "sum(CAST(unix_timestamp(at) AS DOUBLE) / 10)"
+OF_WINDOWS = (1.0, 1.2)  # of 1, 2, 3, 4 and of 12
+JSON = ("to_json(struct({} AS sum, count(*) AS n))", '{{"sum":{},"n":4}}', '{{"sum":{},"n":1}}')
+TEXT = ("CAST({} AS STRING)", "{}", "{}")
+
+
+@pytest.mark.parametrize("form", [TEXT, JSON], ids=["text", "json"])
+@pytest.mark.parametrize(
+    ("factor", "expected"),
+    [(1, (0, 0, 0, 0)), (1 + 1e-12, (0, 0, 0, 0)), (1 + 1e-6, (1, 0, 1, 0)), (None, (1, 0, 0, 0))],
+    ids=["right", "rounded", "altered", "lost"],
+)
+def test_sums_of_fractions_are_compared_within_a_tolerance(
+    pipeline: Pipeline, form: tuple[str, str, str], factor: float | None, expected: tuple[int, int, int, int]
+) -> None:
+    """Control: a difference that no order of the records explains is a fault."""
+    expression, *values = form
+    stateful(pipeline, SUMS.format(f"{START}{expression.format(SUM)} AS value"), "append")
+    output = [row("10", values[1].format(OF_WINDOWS[1]))]
+    if factor:
+        output.append(row("0", values[0].format(OF_WINDOWS[0] * factor)))
+    report = audited(pipeline, TIMED, output)
+    assert wrong(report) == expected, report
+    assert report.verdict is (Verdict.BROKEN if any(expected) else Verdict.HELD)
+
+
+def test_sums_of_fractions_that_are_not_in_the_output_do_not_matter(pipeline: Pipeline) -> None:
+    inner = SUMS.format(f"{START}{SUM} AS sum, CAST(count(*) AS STRING) AS value")
+    stateful(pipeline, f"SELECT key, value FROM ({inner})", "append")  # noqa: S608
+    report = audited(pipeline, TIMED, [row("0", 4), row("10", 1)])
+    assert (wrong(report), report.verdict) == ((0, 0, 0, 0), Verdict.HELD), report
+
+
+@pytest.mark.parametrize(
+    ("columns", "reason"),
+    [
+        (f"{START}CAST(round({SUM}, 2) AS STRING) AS value", "a function or a condition of the transform uses them"),
+        (f"CAST({SUM} AS STRING) AS key, 'x' AS value", "they are in a key"),
+        (f"{START}CAST(sum(unix_timestamp(at) - 2.5D) AS STRING) AS value", "the numbers of a group cancel out"),
+        (f"CAST({SUM} AS STRING) AS value", "some records of the output differ in them alone"),
+    ],
+    ids=["rounded", "key", "cancelling", "without-a-key"],
+)
+def test_other_uses_of_sums_of_fractions_are_not_judged(pipeline: Pipeline, columns: str, reason: str) -> None:
+    stateful(pipeline, SUMS.format(columns), "append")
+    report = audited(pipeline, TIMED, [row("0", 1.0)])
+    assert report.verdict is Verdict.UNPROVEN
+    assert any(reason in doubt for doubt in report.doubts), report.doubts
+
+
 UNTIMED = [
     Batch([("a", 0), ("b", 0), ("a", 0)], watermark=0, output=2),
     Batch([("a", 0)], watermark=0, output=1),

@@ -1,6 +1,6 @@
-"""The audit judges the windows of a stateful pipeline in a Delta table and in files.
+"""The audit judges the windows of a stateful pipeline in tables of Delta and Iceberg, and in files.
 
-A job writes them; delta-rs and pyarrow damage them. See docs/audit.md#stateful-pipelines.
+A job writes them; delta-rs, pyiceberg and pyarrow damage them. See docs/audit.md#stateful-pipelines.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from ackwright.local.kafka import EmbeddedKafka
 from ackwright_stream.audit import audit
 from ackwright_stream.audit_report import Report
 from ackwright_stream.errors import JobError
-from ackwright_stream.jobspec import JobSpec, Reason
+from ackwright_stream.jobspec import JobSpec
 from ackwright_stream.reports import Verdict
 from integration.support.files_stores import Files
 from integration.support.iceberg_stores import Table
 from integration.support.pipelines import running
-from integration.support.stateful_windows import feed_seconds, timed_windows
+from integration.support.stateful_windows import feed_seconds, summed_windows, timed_windows
 from waiting import WAIT, wait_until
 
 LATE = 3  # records
@@ -82,6 +82,20 @@ def test_windows_in_a_delta_table_are_compared(kafka: EmbeddedKafka, tmp_path: P
     assert any("compacted or deleted" in doubt for doubt in report.doubts)
 
 
+def test_sums_of_fractions_in_a_delta_table_are_compared_within_a_tolerance(
+    kafka: EmbeddedKafka, tmp_path: Path, spark: SparkSession
+) -> None:
+    table = tmp_path / "table"
+    sink = {"delta": {"path": str(table), "createTable": True}}
+    job = summed_windows(kafka.bootstrap_servers, f"lake-{uuid.uuid4().hex[:8]}", tmp_path, sink)
+    delivered(job, tmp_path, lambda: DeltaTable(table).to_pyarrow_table().num_rows)
+    assert faults(audit(spark, job)) == (0, 0, 0)
+    DeltaTable(table).update({"value": "value * (1 + 1e-12)"})
+    assert faults(audit(spark, job)) == (0, 0, 0)
+    DeltaTable(table).update({"value": "value * (1 + 1e-6)"}, predicate="key = '10'")
+    assert faults(audit(spark, job)) == (1, 0, 1)
+
+
 def test_windows_in_files_are_compared(kafka: EmbeddedKafka, tmp_path: Path, spark: SparkSession) -> None:
     """The decisions are in the files, so none of them is compacted as long as its rows are there."""
     path = tmp_path / "files"
@@ -125,10 +139,55 @@ def test_windows_in_files_are_compared(kafka: EmbeddedKafka, tmp_path: Path, spa
             (tmp_path / batch.name).rename(batch)
 
 
-def test_an_iceberg_table_is_not_judged(kafka: EmbeddedKafka, tmp_path: Path, spark: SparkSession) -> None:
+def test_windows_in_an_iceberg_table_are_compared(kafka: EmbeddedKafka, tmp_path: Path, spark: SparkSession) -> None:
+    """The summaries of the snapshots have the decisions, until the snapshots expire."""
     table = Table(tmp_path / "warehouse")
-    sink = {"iceberg": {"catalog": {"uri": table.uri, "warehouse": table.warehouse}, "table": table.name}}
+    catalog = {"uri": table.uri, "warehouse": table.warehouse}
+    sink = {"iceberg": {"catalog": catalog, "table": table.name, "createTable": True}}
     job = timed_windows(kafka.bootstrap_servers, f"lake-{uuid.uuid4().hex[:8]}", tmp_path, sink)
-    with pytest.raises(JobError, match="judges no stateful pipeline") as raised:
+    with pytest.raises(JobError, match="has decided no batch yet"):
         audit(spark, job)
-    assert raised.value.reason is Reason.INVALID_SPEC
+    delivered(job, tmp_path, lambda: table.handle().scan().to_arrow().num_rows)
+    report = audit(spark, job)
+    assert faults(report) == (0, 0, 0)
+    assert report.expected == report.delivered == 7
+    assert any("3 records were late" in note for note in report.notes)
+
+    right = table.metadata["current-snapshot-id"]
+    types = table.handle().schema().as_arrow()
+
+    def row(key: str, value: str) -> pa.Table:
+        return pa.table({"key": [key], "value": [value]}).cast(types)
+
+    def altered() -> None:
+        table.handle().delete("key = '0'")
+        table.handle().append(row("0", "11"))
+
+    damages: list[tuple[Callable[[], object], tuple[int, int, int]]] = [
+        (lambda: table.handle().delete("key = '10'"), (1, 0, 0)),
+        (lambda: table.handle().append(row("10", "10")), (0, 1, 0)),
+        (lambda: table.handle().append(row("70", "10")), (0, 0, 1)),
+        (altered, (1, 0, 1)),
+    ]
+    for damage, expected in damages:
+        damage()
+        assert faults(audit(spark, job)) == expected
+        table.roll_back(right)
+    assert faults(audit(spark, job)) == (0, 0, 0)
+    of_decisions = [
+        s["snapshot-id"] for s in table.metadata["snapshots"] if f"ackwright/{job.group}/decision" in s["summary"]
+    ]
+    table.roll_back(of_decisions[0])
+    assert faults(audit(spark, job)) == (7, 0, 0)
+    table.roll_back(right)
+
+    # The first decision; all decisions, behind a snapshot of another program, with the one that they are in.
+    table.handle().maintenance.expire_snapshots().by_ids(of_decisions[:1]).commit()
+    report = audit(spark, job)
+    assert report.verdict is Verdict.UNPROVEN
+    assert any("compacted or deleted" in doubt for doubt in report.doubts)
+    table.handle().append(row("0", "10").slice(0, 0))
+    table.handle().maintenance.expire_snapshots().by_ids(of_decisions[1:]).commit()
+    report = audit(spark, job)
+    assert (report.verdict, report.lost, report.unjudged) == (Verdict.UNPROVEN, 0, 7)
+    assert any("no decision of the pipeline is left" in doubt for doubt in report.doubts)

@@ -83,3 +83,24 @@ def test_without_secrets_the_table_is_not_checked_and_the_remedy_names_the_optio
     sink = next(c for c in json.loads(capsys.readouterr().out) if c["name"] == "sink table")
     assert sink["verdict"] == "warning"
     assert "--secrets" in sink["remedy"]
+
+
+def test_an_upsert_needs_temporary_tables_and_an_insert_does_not(
+    capsys: pytest.CaptureFixture[str], kafka: EmbeddedKafka, database: Database, tmp_path: Path
+) -> None:
+    owner, everybody = f"ALTER DATABASE {database.name} OWNER TO admin", f"ON DATABASE {database.name} FROM PUBLIC"
+    database.sql("CREATE TABLE rows (key bytea PRIMARY KEY, value bytea)")
+    database.sql(
+        f"{owner}; REVOKE TEMPORARY {everybody}; GRANT CREATE ON DATABASE {database.name} TO {database.role}",
+        admin=True,
+    )
+    upsert = {"mode": "upsert", "key": ["key"]}
+    for fields in (upsert, {**upsert, "table": "absent", "createTable": True}):
+        code, sink = check(capsys, kafka, database, tmp_path, **fields)
+        assert (code, sink["verdict"]) == (ExitCode.UNAVAILABLE, "failed")
+        assert f"lacks TEMPORARY on database {database.name}" in sink["remedy"]
+    _, sink = check(capsys, kafka, database, tmp_path)
+    assert sink["verdict"] == "ok"
+    database.sql(f"GRANT TEMPORARY ON DATABASE {database.name} TO {database.role}", admin=True)
+    _, sink = check(capsys, kafka, database, tmp_path, **upsert)
+    assert sink["verdict"] == "ok"

@@ -6,6 +6,7 @@ docs/stateful.md#if-the-state-is-lost.
 
 from __future__ import annotations
 
+import random
 import shutil
 import uuid
 from collections.abc import Callable, Iterator
@@ -75,6 +76,25 @@ def flipped(pipeline: StatefulPipeline) -> None:
     snapshot.write_bytes(content)
 
 
+def types(pipeline: StatefulPipeline) -> Path:
+    """The file with the types of the state, of which each operator has one."""
+    [file] = (pipeline.state / pipeline.last_decision().directory / "state").glob("0/*/_metadata/schema")
+    return file
+
+
+def types_emptied(pipeline: StatefulPipeline) -> None:
+    types(pipeline).write_bytes(b"")
+
+
+def types_truncated(pipeline: StatefulPipeline) -> None:
+    content = types(pipeline).read_bytes()
+    types(pipeline).write_bytes(content[: len(content) // 2])
+
+
+def types_random(pipeline: StatefulPipeline) -> None:
+    types(pipeline).write_bytes(random.Random(7).randbytes(200))
+
+
 def with_snapshots(pipeline: StatefulPipeline) -> None:
     """A run that stores a snapshot of the decided state's first partition."""
     pipeline.spec = replace(pipeline.spec, spark={**pipeline.spec.spark, **SNAPSHOTS})
@@ -105,7 +125,11 @@ def counts_of(pipeline: StatefulPipeline, number: int) -> dict[bytes | None, int
     return {f"p{p}".encode(): number for p in range(pipeline.partitions)}
 
 
-@pytest.mark.parametrize("damage", [truncated, emptied, missing, flipped], ids=lambda d: d.__name__)
+@pytest.mark.parametrize(
+    "damage",
+    [truncated, emptied, missing, flipped, types_emptied, types_truncated, types_random],
+    ids=lambda d: d.__name__,
+)
 def test_damaged_state_halts_and_starts_empty_once_its_loss_is_accepted(
     pipeline: StatefulPipeline, damage: Callable[[StatefulPipeline], None]
 ) -> None:

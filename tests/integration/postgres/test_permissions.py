@@ -11,6 +11,7 @@ from ackwright_stream.jobspec import JobSpec, Reason
 from ackwright_stream.lanes import Outcome
 from ackwright_stream.positions import Range
 from ackwright_stream.sinks.postgres.positions import NAMES, TABLES
+from ackwright_stream.sinks.postgres.sink import PostgresStore
 from integration.support.postgres import Database
 from integration.support.postgres_stores import A, Driver, job, offsets, position, rows
 
@@ -72,6 +73,25 @@ def test_without_any_one_permission_nothing_is_written_until_it_is_granted(
     assert limited.sql("SELECT count(*) FROM rows", admin=True) == [["0"]]
     grant(limited, missing)
     assert deliver(spec, 0, 5) == (Outcome.DONE, 5)
+
+
+@pytest.mark.parametrize("missing", ["INSERT ON rows", *OF_UPSERTS])
+def test_the_check_names_each_missing_permission_on_table_and_database(
+    limited: Database, tmp_path: Path, missing: str
+) -> None:
+    spec = upserting(limited, tmp_path)
+    grant(limited, *(right for right in (*OF_INSERTS, *OF_UPSERTS) if right != missing))
+    with pytest.raises(JobError) as caught:
+        PostgresStore(spec).check()
+    assert caught.value.reason is Reason.AUTHORIZATION_FAILED
+    assert f"GRANT {missing.split(maxsplit=1)[0]} ON" in caught.value.message
+    grant(limited, missing)
+    PostgresStore(spec).check()
+
+
+def test_the_check_of_inserts_needs_no_temporary_tables(limited: Database, tmp_path: Path) -> None:
+    grant(limited, *OF_INSERTS)
+    PostgresStore(job(tmp_path, limited)).check()
 
 
 def test_temporary_that_is_revoked_stops_upserts_until_it_is_granted(limited: Database, tmp_path: Path) -> None:

@@ -139,7 +139,7 @@ def test_a_row_that_is_marked_as_deleted_is_deleted(database: Database, tmp_path
     ("columns", "words"),
     [
         ("id bigint UNIQUE, v text", "the key column 'id' may be null"),
-        ("id bigint NOT NULL, v text, UNIQUE (id, v)", "no unique index on exactly the key (id)"),
+        ("id bigint NOT NULL, v text, UNIQUE (id, v)", 'no unique index on exactly the key ("id")'),
     ],
 )
 def test_an_index_that_does_not_make_the_key_unique_is_refused(
@@ -204,3 +204,19 @@ def test_names_are_quoted(database: Database, tmp_path: Path) -> None:
     batch = pa.record_batch({"a-b": pa.array([2], pa.int32()), "Order": pa.array([1], pa.int32())})
     driver.task().advance(0, [Range(A, 0, 1)], [batch])
     assert database.sql('SELECT * FROM "my-schema"."Select"') == [["1", "2"]]
+
+
+@pytest.mark.parametrize("name", ["größe", "Order Id", 'q"x', "b`t", "a.b", "%s", "{}", "ü" * 31])
+def test_a_key_has_any_name_that_postgresql_takes(database: Database, tmp_path: Path, name: str) -> None:
+    columns = f'"{name.replace(chr(34), chr(34) * 2)}" bigint PRIMARY KEY, v text'
+    table = Table(database, tmp_path, columns, upsert=True, key=(name,), deleted_column="gone %")
+    names = [name, "v", "gone %"]
+    types = [pa.int64(), pa.string(), pa.bool_()]
+
+    def deliver(*rows: tuple[int, str | None, bool]) -> None:
+        arrays = [pa.array(values, kind) for values, kind in zip(zip(*rows, strict=True), types, strict=True)]
+        table.deliver(pa.record_batch(arrays, names=names))
+
+    deliver((1, "a", False), (2, "a", False))
+    deliver((1, "b", False), (2, None, True))
+    assert table.rows() == [["1", "b"]]

@@ -20,7 +20,7 @@ from ackwright_stream.audit_sinks.delta import DeltaReader
 from ackwright_stream.jobspec import DeltaSink, JobSpec
 from ackwright_stream.sinks.delta.sink import DeltaStore
 from integration.support.delta_stores import job
-from integration.support.typed_rows import COUNT, LAYOUTS, ROWS, content, content_of, deliver
+from integration.support.typed_rows import COUNT, LAYOUTS, NAMED, ROWS, content, content_of, deliver
 
 
 @pytest.fixture(params=list(LAYOUTS.values()), ids=list(LAYOUTS))
@@ -81,3 +81,12 @@ def test_a_wider_table_has_the_same_rows(spark: SparkSession, tmp_path: Path) ->
     deliver(spec, narrow, DeltaStore)
     assert counts(compared(spark, spec, narrow)) == (4, 4, 0, 0, 0)
     assert str(DeltaTable(str(tmp_path / "table")).to_pyarrow_table().schema.field("n").type) == "decimal128(12, 4)"
+
+
+def test_columns_have_any_name(spark: SparkSession, tmp_path: Path) -> None:
+    frame = spark.sql(NAMED.replace(' "x"', ".x"))
+    spec = job(tmp_path, tmp_path / "table", partition_columns=(frame.columns[-1],))
+    deliver(spec, frame, DeltaStore)
+    rows = DeltaTable(str(tmp_path / "table")).to_pyarrow_table()
+    assert sorted(map(str, rows.select(frame.columns).to_pylist())) == sorted(str(r.asDict()) for r in frame.collect())
+    assert counts(compared(spark, spec, frame)) == (4, 4, 0, 0, 0)

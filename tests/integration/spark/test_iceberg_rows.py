@@ -19,7 +19,7 @@ from ackwright_stream.audit_sinks.iceberg import IcebergReader
 from ackwright_stream.jobspec import JobSpec
 from ackwright_stream.sinks.iceberg.sink import IcebergStore
 from integration.support.iceberg_stores import Table, job
-from integration.support.typed_rows import COUNT, LAYOUTS, ROWS, content, content_of, deliver
+from integration.support.typed_rows import COUNT, LAYOUTS, NAMED, ROWS, content, content_of, deliver
 
 
 @pytest.fixture
@@ -104,3 +104,12 @@ def test_a_wider_table_has_the_same_rows(spark: SparkSession, table: Table, tmp_
     deliver(spec, narrow, IcebergStore)
     assert counts(compared(spark, spec, narrow)) == (4, 4, 0, 0, 0)
     assert str(table.handle().scan().to_arrow().schema.field("n").type) == "decimal128(12, 4)"
+
+
+def test_columns_have_any_name(spark: SparkSession, table: Table, tmp_path: Path) -> None:
+    frame = spark.sql(NAMED)
+    spec = job(tmp_path, table, partition_columns=(frame.columns[-1],))
+    deliver(spec, frame, IcebergStore)
+    rows = table.handle().scan().to_arrow()
+    assert sorted(map(str, rows.select(frame.columns).to_pylist())) == sorted(str(r.asDict()) for r in frame.collect())
+    assert counts(compared(spark, spec, frame)) == (4, 4, 0, 0, 0)

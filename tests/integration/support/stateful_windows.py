@@ -56,6 +56,11 @@ _TIMED = """
     FROM source GROUP BY window(at, '10 seconds')
 """
 
+_SUMMED = """
+    SELECT CAST(unix_timestamp(window.start) AS STRING) AS key, sum(CAST(unix_timestamp(at) AS DOUBLE) / 10) AS value
+    FROM source GROUP BY window(at, '10 seconds')
+"""
+
 
 def timed_windows(
     servers: str,
@@ -91,6 +96,14 @@ def timed_windows(
     job = job_of(stateful, directory, secrets=str(secrets or directory))
     assert job.state is not None
     return replace(job, state=replace(job.state, checkpoint=str(directory / "state")))
+
+
+def summed_windows(
+    servers: str, name: str, directory: Path, of_sink: Mapping[str, Any], secrets: Path | None = None
+) -> JobSpec:
+    """A pipeline of timed_windows() whose values are sums of fractions, of type DOUBLE."""
+    job = timed_windows(servers, name, directory, of_sink, secrets)
+    return replace(job, transform=replace(job.transform, sql=_SUMMED))
 
 
 def feed_seconds(job: JobSpec, seconds: Iterable[int]) -> None:

@@ -7,12 +7,14 @@ from collections.abc import Callable, Iterator
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from ackwright_stream.jobspec import JobSpec
 from ackwright_stream.lanes import Lanes, Outcome
 from ackwright_stream.positions import LANE, Range
 from ackwright_stream.sinks.base import StagedRows, Staging
 from ackwright_stream.sinks.files.sink import FilesStore
+from ackwright_stream.spark_internals.arrow import map_in_arrow
 from integration.support import files_stores
 from integration.support.staged_drivers import A, Driver
 
@@ -21,6 +23,11 @@ SELECT id, s, CAST(id AS TINYINT) AS b, CAST(id AS SMALLINT) AS h, CAST(id AS BI
     CAST(id AS DOUBLE) / 3 AS d, CAST(id AS DECIMAL(12, 2)) AS n, id = 1 AS t, X'00FF' AS x, DATE '2026-03-08' AS day,
     TIMESTAMP '2026-03-08 07:30:00.000001Z' AS at, TIMESTAMP_NTZ '2026-03-08 02:30:00' AS local,
     array(s, NULL) AS many, named_struct('a', id, 'b', s) AS one
+FROM VALUES (1, 'a'), (2, 'ü'), (2, 'ü'), (3, NULL) AS rows (id, s)
+"""
+# Names that are no names of SQL; by the last one the table is partitioned.
+NAMED = """
+SELECT id AS `größe "x"`, s AS `b``t`, s AS `日付'%s`
 FROM VALUES (1, 'a'), (2, 'ü'), (2, 'ü'), (3, NULL) AS rows (id, s)
 """
 COUNT = 4
@@ -35,7 +42,8 @@ def deliver(spec: JobSpec, frame: DataFrame, store: Callable[[JobSpec], Staging]
         records, staged = store(spec).stage(batches)
         yield pa.record_batch({"records": pa.array([records]), "staged": pa.array([staged])})
 
-    answers = driver.sink.worker_columns(frame).mapInArrow(in_task, "records bigint, staged binary").collect()
+    answer = StructType().add("records", "long").add("staged", "binary")
+    answers = map_in_arrow(driver.sink.worker_columns(frame), in_task, answer).collect()
     rows = StagedRows(tuple(bytes(a.staged) for a in answers), sum(a.records for a in answers))
     assert driver.commit([Range(A, 0, COUNT)], rows) == (Outcome.DONE, rows.records)
     return driver

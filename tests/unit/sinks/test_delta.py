@@ -51,7 +51,9 @@ def document(guarantee: str = "exactly-once", **sink: Any) -> dict[str, Any]:
         ({"path": "gs://lake/orders"}, "must be an absolute directory"),
         ({"path": "/orders", "s3": LOGIN}, "s3 belongs to a path that begins with s3://"),
         ({"partitionColumns": ["day", "day"]}, "must name each column once"),
-        ({"partitionColumns": ["a day"]}, "must be a name of at most 128"),
+        ({"partitionColumns": ["a day"]}, "must be a name of at most 255 characters, without a space"),
+        ({"partitionColumns": ["a\tday"]}, "and control characters"),
+        ({"partitionColumns": [""]}, "must be a name of at most 255"),
         ({"s3": {"endpoint": "minio:9000"}}, "must be http:// or https://"),
         ({"s3": {"region": "EU"}}, "must be the name of a region"),
         ({"mode": "upsert"}, "unknown field"),
@@ -63,6 +65,11 @@ def test_contradictions_are_refused_in_one_sentence(sink: dict[str, Any], words:
     (message,) = map(str, (*violations, *of_validation))
     assert words in message
     assert "\n" not in message
+
+
+@pytest.mark.parametrize("name", ["größe", "日付", "1st", "a.b", "a-b", 'q"x', "b`t", "😀" * 255])
+def test_partition_columns_have_the_names_that_delta_takes(name: str) -> None:
+    assert check(parse(document(partitionColumns=[name]))) == ()
 
 
 @pytest.mark.parametrize("guarantee", ["exactly-once", "at-least-once", "at-most-once"])

@@ -71,6 +71,9 @@ def document(guarantee: str = "exactly-once", **sink: Any) -> dict[str, Any]:
         ("exactly-once", {"mode": "upsert", "key": ["id", "id"]}, "must name each column once"),
         ("at-least-once", UPSERT, "spec.sink.postgres.versionColumn: must be set for mode upsert"),
         ("at-most-once", {**UPSERT, "deletedColumn": "d"}, "spec.sink.postgres.versionColumn: must be set"),
+        ("exactly-once", {"mode": "upsert", "key": ["a\nb"]}, "must be a name without control characters"),
+        ("exactly-once", {"mode": "upsert", "key": ["ü" * 32]}, "must have at most 63 bytes in UTF-8"),
+        ("exactly-once", {**UPSERT, "versionColumn": "ü" * 32}, "PostgreSQL cuts longer names off, not 64"),
         ("exactly-once", {"table": "orders; DROP"}, "must be a name of at most 63"),
         ("exactly-once", {"host": "a b"}, "must be the name or the address of a host"),
         ("exactly-once", {"port": 0}, "spec.sink.postgres.port"),
@@ -83,6 +86,11 @@ def test_contradictions_are_refused_in_one_sentence(guarantee: str, sink: dict[s
     (message,) = map(str, (*violations, *of_validation))
     assert words in message
     assert "\n" not in message
+
+
+@pytest.mark.parametrize("name", ["größe", "日付", "1st", "Order Id", 'q"x', "b`t", "a.b", "%s", "{}", "ü" * 31 + "x"])
+def test_a_key_has_the_names_that_postgresql_takes(name: str) -> None:
+    assert check(parse(document(mode="upsert", key=[name], versionColumn=f"{name[:20]}2"))) == ()
 
 
 def test_two_sinks_are_refused_by_name() -> None:

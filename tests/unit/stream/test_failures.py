@@ -76,6 +76,43 @@ def test_state_that_spark_cannot_load_is_lost(text: str, message: str) -> None:
     assert error.message == message
 
 
+class OfSpark(Exception):
+    """An error of Spark's, as PySpark raises it."""
+
+    def __init__(self, text: str, causes: str) -> None:
+        super().__init__(text)
+        self._stackTrace = f"org.apache.spark.sql.streaming.StreamingQueryException: null\n{causes}"
+
+
+OF_TYPES = (
+    "\tat java.base/java.io.DataInputStream.readUTF(DataInputStream.java:583)\n"
+    "\tat org.apache.spark.sql.execution.streaming.state.StateSchemaCompatibilityChecker$.readSchemaFile(x.scala:323)\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("cause_", "text", "reason", "message"),
+    [
+        ("java.io.EOFException", f"{STREAM} SQLSTATE: XXKST", Reason.STATE_LOST, "is damaged: EOFException"),
+        (
+            "org.apache.spark.SparkIllegalArgumentException: [UNSUPPORTED_DATATYPE] Unsupported data type stluct.",
+            f"{STREAM}[UNSUPPORTED_DATATYPE] Unsupported data type stluct. SQLSTATE: 0A000",
+            Reason.STATE_LOST,
+            "is damaged: [UNSUPPORTED_DATATYPE] Unsupported data type stluct.",
+        ),
+        ("java.net.SocketException: Connection reset", STREAM, Reason.STATE_UNREACHABLE, "Connection reset"),
+        ("java.io.IOException: Too many open files", STREAM, Reason.BATCH_FAILED, ""),
+        ("java.io.EOFException", f"{TASK}[CAST_INVALID_INPUT] The value", Reason.BATCH_FAILED, ""),  # quotes a record
+    ],
+)
+def test_types_of_the_state_that_spark_cannot_read_are_lost_state(
+    cause_: str, text: str, reason: Reason, message: str
+) -> None:
+    error = cause(OfSpark(text, f"Caused by: {cause_}\n{OF_TYPES}"))
+    assert (error.reason, error.fingerprint) == (reason, None)
+    assert message in error.message
+
+
 def test_a_connection_that_ends_while_state_is_read_is_not_lost_state() -> None:
     ended = "org.apache.http.ConnectionClosedException: Premature end of Content-Length delimited message body"
     error = cause(Exception(f"{TASK}{LOADING}Caused by: {ended} (expected: 9; received: 4)\n\tat x"))

@@ -101,3 +101,10 @@ def test_only_errors_of_values_are_taken_for_them() -> None:
         assert caught.value.reason is Reason.ROW_REFUSED
     with pytest.raises(ValueError, match="no"), encoding():
         raise ValueError("no")
+
+
+@pytest.mark.parametrize("name", ["größe", "a.b", ".a", "[0]", 'q"x', "b`t"])
+def test_rows_are_partitioned_by_a_column_whatever_its_name(name: str) -> None:
+    rows = pa.record_batch({"n": pa.array([1, 2, 3], pa.int64()), name: pa.array(["a", "b", "a"])})
+    files = parquet.write([rows], (name,), InMemory(), FORMAT)
+    assert [(file.partition, file.rows) for file in files] == [({name: "a"}, 2), ({name: "b"}, 1)]

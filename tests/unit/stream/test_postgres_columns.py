@@ -97,3 +97,17 @@ def test_each_column_of_an_upsert_that_the_transform_does_not_return_is_named() 
         "; sink.postgres.deletedColumn names the column 'gone', which the transform does not return",
         "",
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "words"), [("ü" * 32, "has 64 bytes; PostgreSQL cuts names off after 63"), ("ü" * 31, "")]
+)
+def test_a_name_that_postgresql_cuts_off_is_refused(name: str, words: str) -> None:
+    schema = StructType([StructField(name, LongType())])
+    output: Any = SimpleNamespace(columns=schema.names, schema=schema)
+    sink: Any = SimpleNamespace(key=(), version_column=None, deleted_column=None)
+    if not words:
+        assert to_sink_columns(output, sink) is output
+        return
+    with pytest.raises(JobError, match=words):
+        to_sink_columns(output, sink)

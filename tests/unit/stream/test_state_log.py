@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from ackwright_stream.decisions import loss_of, offsets_of, offsets_of_next
+from ackwright_stream.decisions import Decision, loss_of, offsets_of, offsets_of_next
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import JobSpec, Reason
 from ackwright_stream.positions import Lane
@@ -186,11 +186,17 @@ def test_state_of_another_query_is_refused(files: Memory) -> None:
     assert e.value.reason is Reason.INVALID_TRANSFORM
 
 
-def test_the_directory_of_another_pipeline_is_refused(files: Memory) -> None:
+@pytest.mark.parametrize("last", [None, DECISION], ids=["new", "decided"])
+def test_the_directory_of_another_pipeline_is_refused(files: Memory, last: Decision | None) -> None:
+    """Also if its state is not there and its loss was accepted: it would begin in the other one's directory."""
     open_directory(JOB, files, "q1", None, POSITIONS, now_ms=NOW)
+    files.delete("d1/state/0/0/4_a.changelog")
+    before = dict(files.texts)
+    other = replace(JOB, name="other", accepted_state_loss=loss_of(DECISION.to_json(), DECISION.positions))
     with pytest.raises(JobError, match="the state is of another pipeline") as e:
-        open_directory(replace(JOB, name="other"), files, "q1", None, POSITIONS, now_ms=NOW)
+        open_directory(other, files, "q1", last, POSITIONS, now_ms=NOW)
     assert e.value.reason is Reason.INVALID_SPEC
+    assert files.texts == before
 
 
 def test_a_damaged_owner_is_named(files: Memory) -> None:

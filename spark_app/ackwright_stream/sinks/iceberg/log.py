@@ -10,7 +10,9 @@ transaction is not used.
 
 from __future__ import annotations
 
+import base64
 import os
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -81,12 +83,14 @@ class TableLog:
         version: Version,
         numbers: Numbers,
         added: Sequence[DataFile] = (),
-        note: Mapping[str, str] | None = None,  # left out: each commit would write those of all snapshots again
+        note: Mapping[str, str] | None = None,
     ) -> bool:
+        """As in Log.append(). note: texts of the snapshot's summary, which lasts as long as the snapshot."""
         handle, metadata = version.handle, version.handle.metadata
         with translating(f"committing to {self._sink.table}"):
             change = Transaction(handle)
-            files = change.update_snapshot().fast_append()
+            summary = {name: _packed(text) for name, text in (note or {}).items()}
+            files = change.update_snapshot(snapshot_properties=summary).fast_append()
             for file in added:
                 files.append_data_file(file.to_manifest())
             files.commit()  # writes the manifests, and stages the snapshot with its requirement
@@ -163,3 +167,8 @@ class TableLog:
 
     def maintain(self, version: Version) -> None:
         return
+
+
+def _packed(text: str) -> str:
+    """A text for a summary, as short as possible: each commit writes the summaries of all snapshots again."""
+    return base64.b64encode(zlib.compress(text.encode(), 9)).decode()

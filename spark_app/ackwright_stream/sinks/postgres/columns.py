@@ -28,6 +28,7 @@ from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import PostgresSink, Reason
 from ackwright_stream.positions import RESERVED
 
+_LONGEST_NAME = 63  # bytes in UTF-8
 # The types of PostgreSQL that hold every value of a type of Spark's; the first is that of a table that is created.
 _FITTING: Mapping[type[DataType], tuple[str, ...]] = {
     BooleanType: ("bool",),
@@ -66,6 +67,11 @@ def to_sink_columns(output: DataFrame, sink: PostgresSink) -> DataFrame:
     names = list(output.columns)
     problems = [f"column {name!r} appears twice" for name in sorted({n for n in names if names.count(n) > 1})]
     problems += [f"column {n!r} begins with {RESERVED}, which is reserved; rename it" for n in names if _is_reserved(n)]
+    problems += [
+        f"column {name!r} has {len(name.encode())} bytes; PostgreSQL cuts names off after {_LONGEST_NAME}; rename it"
+        for name in names
+        if len(name.encode()) > _LONGEST_NAME
+    ]
     problems += [_no_type(field) for field in output.schema.fields if type(field.dataType) not in _FITTING]
     named_columns = [("key", name) for name in sink.key]
     named_columns += [("versionColumn", name) for name in (sink.version_column,) if name]

@@ -54,6 +54,7 @@ _LACKING = "SELECT r FROM unnest(%s::text[]) AS r WHERE NOT has_table_privilege(
 _SCHEMA_RIGHTS = """
 SELECT has_schema_privilege(oid, 'USAGE'), has_schema_privilege(oid, 'CREATE') FROM pg_namespace WHERE nspname = %s
 """
+_TEMPORARY = "SELECT quote_ident(current_database()), has_database_privilege(current_database(), 'TEMPORARY')"
 _BATCH, _ROW = "ackwright_rows", "ackwright_row"  # a temporary table, and its column with the order of the rows
 
 
@@ -80,7 +81,7 @@ class Table:
         """Why rows cannot be replaced by their key."""
         if not self.sink.upsert:
             return
-        key = ", ".join(self.sink.key)
+        key = _list(self.sink.key).as_string()
         if frozenset(self.sink.key) not in self.keys:
             yield f"the table has no unique index on exactly the key ({key}); add one: CREATE UNIQUE INDEX … ({key})"
         for name in self.sink.key:
@@ -157,6 +158,8 @@ def missing(sink: PostgresSink) -> JobError:
 def problems(cursor: Statements, sink: PostgresSink, fields: Sequence[StructField] | None) -> Iterator[JobError]:
     """Why a driver cannot write to the table, or create it. fields: of the output; None: not known yet."""
     name = f"{sink.schema}.{sink.table}"
+    if sink.upsert:
+        yield from _temporary_problems(cursor)
     may_use, may_create = cursor.execute(_SCHEMA_RIGHTS, [sink.schema]).fetchone() or (False, False)
     table = read(cursor, sink) if may_use else None  # without that right the server answers with an error
     if table is None:
@@ -181,6 +184,17 @@ def problems(cursor: Statements, sink: PostgresSink, fields: Sequence[StructFiel
 
 def _unsuitable(name: str, problems: Sequence[str]) -> JobError:
     return JobError(Reason.TABLE_UNSUITABLE, f"table {name} does not fit: {'; '.join(problems)}")
+
+
+def _temporary_problems(cursor: Statements) -> Iterator[JobError]:
+    """Why the role cannot create the temporary table from which write() merges a batch."""
+    database, may_create = cursor.execute(_TEMPORARY).fetchone() or ("", False)
+    if not may_create:
+        yield JobError(
+            Reason.AUTHORIZATION_FAILED,
+            f"the role lacks TEMPORARY on database {database}, which mode: upsert needs; run GRANT TEMPORARY ON "
+            f"DATABASE {database} TO the role",
+        )
 
 
 def _lacking(cursor: Statements, table: Table) -> list[str]:

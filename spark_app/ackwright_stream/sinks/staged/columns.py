@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
 from pyspark.sql.types import (
     ArrayType,
     BooleanType,
@@ -24,6 +23,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
+from ackwright_stream.column_names import named
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Reason
 from ackwright_stream.sinks.parquet_columns import column_problems
@@ -122,7 +122,7 @@ def in_types_of(rows: DataFrame, table: StructType) -> DataFrame:
     types = {field.name: field.dataType for field in table.fields}
 
     def column(field: StructField) -> Column:
-        value, kind = F.col(f"`{field.name}`"), types[field.name]
+        value, kind = named(field.name), types[field.name]
         return value if field.dataType == kind else value.cast(kind).alias(field.name)
 
     return rows.select(*(column(field) for field in rows.schema.fields))

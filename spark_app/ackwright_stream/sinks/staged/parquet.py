@@ -172,12 +172,14 @@ def split(
     if not partition_columns:
         yield (), batch
         return
-    keys = pa.table({name: batch.column(name) for name in partition_columns})
+    # By numbers, because group_by() takes a name that begins with a dot or a bracket for a path.
+    numbers = [str(n) for n in range(len(partition_columns))]
+    keys = pa.table({n: batch.column(name) for n, name in zip(numbers, partition_columns, strict=True)})
     keys = keys.append_column(_INDEX, pa.array(range(batch.num_rows), pa.int64()))
-    groups = keys.group_by(list(partition_columns), use_threads=False).aggregate([(_INDEX, "list")])
+    groups = keys.group_by(numbers, use_threads=False).aggregate([(_INDEX, "list")])
     rows = batch if keep else batch.select([name for name in batch.schema.names if name not in partition_columns])
     with encoding(f"rows cannot be partitioned by {', '.join(partition_columns)}"):
         values_of_groups = groups.to_pylist()
     for group in values_of_groups:
-        values = tuple(to_partition(name, group[name]) for name in partition_columns)
+        values = tuple(to_partition(name, group[n]) for n, name in zip(numbers, partition_columns, strict=True))
         yield values, rows.take(pa.array(group[f"{_INDEX}_list"], pa.int64()))
