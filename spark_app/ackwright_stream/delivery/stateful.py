@@ -17,6 +17,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import assert_never
 
@@ -47,11 +49,12 @@ _ANSWER = pa.schema(
         ("piece", pa.int32()),  # its number in the task
         ("records", pa.int64()),
         ("hash", pa.binary()),
+        ("digest", pa.binary()),
         ("rows", pa.binary()),  # as Piece.content; null: in the file
         ("file", pa.string()),
     ]
 )
-_NOTHING = Piece(0, b"", None)  # the answer of a task without rows
+_NOTHING = Piece(0, b"", b"", None)  # the answer of a task without rows
 
 
 class Stateful:
@@ -85,13 +88,34 @@ class Stateful:
         return Output(lanes.sink.worker_columns(output).mapInArrow(answer, spark_schema(_ANSWER)))
 
     def deliver(self, batch: Batch, lanes: Lanes) -> BatchResult:
+        with self._evaluated(batch, lanes) as pieces:
+            return self._decide(batch, lanes, pieces)
+
+    def rerun(self, batch: Batch, lanes: Lanes, decision: Decision) -> Decision:
+        """Evaluates a batch that was decided once more, without its output; returns the decision of this evaluation.
+
+        Raises JobError, as deliver() does.
+        """
+        chain, number, query = batch.chain, batch.number, batch.query
+        if chain is None or query is None:
+            raise JobError(Reason.UNEXPECTED, "a batch that runs again has no decision before it; report this")
+        with self._evaluated(batch, lanes) as pieces:
+            result = evaluated(query, batch.execution)
+            state = decisions.state_of(result.entries, result.operators, number, self._settings.partitions, chain.last)
+            decisions.require_same_offsets(number, chain.directory.offsets(number), decision.positions)
+            records = sum(piece.records for piece in pieces)
+            return replace(decision, state=state, records=records, digest=encoded_output.digest(pieces))
+
+    @contextmanager
+    def _evaluated(self, batch: Batch, lanes: Lanes) -> Iterator[Sequence[Piece]]:
+        """The output of all tasks. Its files are removed in the end."""
         if self._is_first:
             encoded_output.clear(self._settings, lanes.driver)  # of drivers that ended amid a batch
         self._is_first, may_be_in_files = False, True
         try:
             pieces = self._evaluate(batch)
             may_be_in_files = any(piece.file for piece in pieces)
-            return self._decide(batch, lanes, pieces)
+            yield pieces
         finally:
             if may_be_in_files:
                 encoded_output.clear(self._settings, lanes.driver)
@@ -179,7 +203,7 @@ class Stateful:
                 f"{tasks} tasks of a batch answered in place of {self._settings.partitions}; report this",
             )
         return [
-            Piece(answer["records"], answer["hash"], answer["rows"], answer["file"])
+            Piece(answer["records"], answer["hash"], answer["digest"], answer["rows"], answer["file"])
             for answer in answers
             if answer["hash"]
         ]
@@ -211,5 +235,5 @@ def _in_worker(settings: StateSettings, driver: int, rows: Iterator[pa.RecordBat
 
 
 def _answer(task: int, number: int, piece: Piece) -> pa.RecordBatch:
-    values = (task, number, piece.records, piece.hash, piece.content, piece.file)
+    values = (task, number, piece.records, piece.hash, piece.digest, piece.content, piece.file)
     return pa.RecordBatch.from_pylist([dict(zip(_ANSWER.names, values, strict=True))], schema=_ANSWER)
