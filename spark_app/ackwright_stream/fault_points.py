@@ -17,7 +17,8 @@ Each task passes file-created after the file of each of its lanes.
 A task of a stateful pipeline passes stored (its state and its rows are complete). Its driver then passes evaluated (of
 all tasks, and nothing is in a transaction), after-init, after-read, after-offsets, mid-produce, before-commit and
 after-commit. With a guarantee that writes the output outside of the transaction it passes mid-produce and written (all
-rows were written) behind after-read (at-least-once), or behind after-commit (at-most-once).
+rows were written) behind after-read (at-least-once), or behind after-commit (at-most-once). It passes replayed when a
+batch has run again and its state is recorded.
 
 With autoscaling the driver passes executors-before and executors-after, before and after it changes their number.
 
