@@ -73,7 +73,7 @@ def _with_role(driver: DriverPod, progress: ProgressReport | None) -> DriverPod:
     state = progress.state if progress else None
     return replace(
         driver,
-        delivers=state in (State.RUNNING, State.DRAINING, State.RESTARTING),
+        delivers=state in (State.REPLAYING, State.RUNNING, State.DRAINING, State.RESTARTING),
         stands_by=state is State.STANDBY,
     )
 

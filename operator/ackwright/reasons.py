@@ -36,6 +36,7 @@ class ConditionReason(StrEnum):
     EXECUTORS_MISSING = "ExecutorsMissing"
     DRAINING = "Draining"
     RESTARTING = "Restarting"
+    REPLAYING = "Replaying"
     SUSPENDED = "Suspended"
     COMPLETED = "Completed"
     SCHEDULED = "Scheduled"
@@ -88,6 +89,7 @@ _CONSEQUENCES: Mapping[AnyReason, Consequences] = {
     ConditionReason.STANDBY: Consequences(expected=True),
     ConditionReason.DRAINING: Consequences(expected=True),
     ConditionReason.RESTARTING: Consequences(expected=True),
+    ConditionReason.REPLAYING: Consequences(expected=True),
     ConditionReason.SUSPENDED: Consequences(expected=True),
     ConditionReason.COMPLETED: Consequences(expected=True),
     ConditionReason.SCHEDULED: Consequences(expected=True),

@@ -28,6 +28,7 @@ from ackwright_stream.jobspec import Reason, StateSettings
 from ackwright_stream.state_bucket import StateBucket
 
 PIECE_BYTES = 4 << 20  # a piece with so many bytes is complete
+_DIGEST_BYTES = 16  # of a row's SHA-256
 _DIRECTORY = "output"  # below the location of the state
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
@@ -38,6 +39,7 @@ class Piece:
 
     records: int
     hash: bytes  # SHA-256 of the stream
+    digest: bytes  # of the rows, whatever their order
     content: bytes | None  # the stream; None: it is in the file
     file: str | None = None  # below the location of the state
 
@@ -179,21 +181,50 @@ def _pieces(rows: Iterable[pa.RecordBatch]) -> Iterator[Piece]:
     for batch in rows:
         for part in _parts(batch):
             if writer is None:
-                sink, records = pa.BufferOutputStream(), 0
+                sink, records, hashes = pa.BufferOutputStream(), 0, 0
                 writer = pa.ipc.new_stream(sink, part.schema)
             writer.write_batch(part)
             records += part.num_rows
+            hashes += _hashes(part)
             if sink.tell() >= PIECE_BYTES:
-                yield _complete(writer, sink, records)
+                yield _complete(writer, sink, records, hashes)
                 writer = None
     if writer is not None:
-        yield _complete(writer, sink, records)
+        yield _complete(writer, sink, records, hashes)
 
 
-def _complete(writer: pa.ipc.RecordBatchStreamWriter, sink: pa.BufferOutputStream, records: int) -> Piece:
+def _complete(writer: pa.ipc.RecordBatchStreamWriter, sink: pa.BufferOutputStream, records: int, hashes: int) -> Piece:
     writer.close()
     content: bytes = sink.getvalue().to_pybytes()
-    return Piece(records, hashlib.sha256(content).digest(), content)
+    return Piece(records, hashlib.sha256(content).digest(), _digest(hashes), content)
+
+
+def _hashes(rows: pa.RecordBatch) -> int:
+    """The sum of the hashes of all rows: tasks get their input in any order, so output has any order, too."""
+    columns = [column.cast(_comparable(column.type)).to_pylist() for column in rows.columns]
+    return sum(
+        int.from_bytes(hashlib.sha256(repr(row).encode()).digest()[:_DIGEST_BYTES])
+        for row in zip(*columns, strict=True)
+    )
+
+
+def _comparable(kind: pa.DataType) -> pa.DataType:
+    """A type with the same values, with numbers in place of times: Python has no times after the year 9999."""
+    if pa.types.is_timestamp(kind) or pa.types.is_duration(kind):
+        return pa.int64()
+    if pa.types.is_date32(kind):
+        return pa.int32()
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_comparable(field.type)) for field in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(_comparable(kind.key_type), _comparable(kind.item_type))
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_comparable(kind.value_type)))
+    return kind
+
+
+def _digest(hashes: int) -> bytes:
+    return (hashes % (1 << 8 * _DIGEST_BYTES)).to_bytes(_DIGEST_BYTES)
 
 
 def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
@@ -230,5 +261,5 @@ def decode(pieces: Iterable[Piece], files: Callable[[], PieceFiles]) -> Iterator
 
 
 def digest(pieces: Iterable[Piece]) -> str:
-    """SHA-256 of the hashes of all pieces, in hexadecimal digits."""
-    return hashlib.sha256(b"".join(piece.hash for piece in pieces)).hexdigest()
+    """Of all rows, whatever their order, in hexadecimal digits."""
+    return _digest(sum(int.from_bytes(piece.digest) for piece in pieces)).hex()

@@ -18,7 +18,8 @@ A task of a stateful pipeline passes stored (its state and its rows are complete
 all tasks, and nothing is in a transaction), after-init, after-read, after-offsets, mid-produce, before-commit and
 after-commit. With a guarantee that writes the output outside of the transaction it passes mid-produce and written (all
 rows were written) behind after-read (at-least-once), or behind after-commit (at-most-once). With a sink whose dead
-letters are in another store it passes letters-written (they are durable) before before-commit.
+letters are in another store it passes letters-written (they are durable) before before-commit. It passes replayed when
+a batch has run again and its state is recorded.
 
 With autoscaling the driver passes executors-before and executors-after, before and after it changes their number.
 

@@ -117,6 +117,16 @@ def add(owned: Ownership, starts: Mapping[Lane, int]) -> Mapping[Lane, int]:
     return offsets
 
 
+def require_member(sink: Sink) -> None:
+    """Raises JobError(POSITION_CONFLICT) if this driver does not own the pipeline any more, as far as it knows."""
+    if not sink.is_member():
+        raise JobError(
+            Reason.POSITION_CONFLICT,
+            "this driver does not own the pipeline any more: another driver has joined, the topics' partitions "
+            "have changed, or it has sent no heartbeat for too long; it restarts from the positions",
+        )
+
+
 def complete(error: JobError, owned: Ownership) -> JobError:
     """The error; if positions were moved, with those of all lanes, as the next start finds them.
 

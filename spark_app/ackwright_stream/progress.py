@@ -69,6 +69,7 @@ class Progress:
         self._failing = False  # no batch has been delivered since
         self._last_batch_at: float | None = None
         self._watermark_ms = 0
+        self._replay: tuple[int, int] | None = None  # the batch that runs again, and the last that has to
         self.event_log_error: str | None = None  # as of ProgressReport
         self.memory: MemoryUse | None = None  # of Spark's JVMs; None: not known
         self.executors_requested: int | None = None  # with autoscaling
@@ -102,6 +103,11 @@ class Progress:
         """Sets the watermark with which the next batch begins, milliseconds since 1970; 0: none."""
         with self._lock:
             self._watermark_ms = milliseconds
+
+    def replays(self, batch: int, last: int) -> None:
+        """Sets that a batch of a stateful pipeline runs again; `last` is the last that has to."""
+        with self._lock:
+            self._state, self._replay = State.REPLAYING, (batch, last)
 
     def ends(self, ends: Mapping[Lane, int]) -> None:
         """Sets the ends of the source's partitions."""
@@ -180,7 +186,7 @@ class Progress:
         """The state at this moment."""
         with self._lock:
             self._forget_old()
-            counts = self._counts
+            counts, replay = self._counts, self._replay if self._state is State.REPLAYING else None
             return ProgressReport(
                 pipeline=f"{self.job.namespace}/{self.job.name}",
                 guarantee=self.job.guarantee.value,
@@ -200,6 +206,8 @@ class Progress:
                 dead_letters=counts["dead_letters"],
                 late_rows=counts["late_rows"],
                 watermark=self._watermark_ms / 1000 if self._watermark_ms else None,
+                replay_batch=replay[0] if replay else None,
+                replay_last=replay[1] if replay else None,
                 skipped_lanes=counts["skipped_lanes"],
                 records_per_second=round(sum(n for _, n in self._recent) / _WINDOW_S, 1),
                 last_error=self._failure,

@@ -33,6 +33,7 @@ from ackwright_stream.positions import Lane, Range, Task
 from ackwright_stream.progress import Progress
 from ackwright_stream.ranges import of_stateful, tasks
 from ackwright_stream.refused_rows import locate
+from ackwright_stream.replay import Replay, ReplayStopped
 from ackwright_stream.reports import StartPart, State
 from ackwright_stream.sinks.base import Sink
 from ackwright_stream.spark_internals.execution import (
@@ -119,6 +120,8 @@ class Query:
         self._delivered = -1  # the last batch
         self._observed = -1  # the last batch whose observed metrics were counted
         self._chain: StateChain | None = None  # of a stateful pipeline, once it runs
+        # The last decision with other state than it names, which was lost; None: that one is there.
+        self._recovered: Decision | None = None
 
     def run(self) -> None:
         """Returns when the query was drained (stop is set), is complete (a bounded run), or can run with larger batches
@@ -129,6 +132,8 @@ class Query:
             raise self._failed(cause(self._failure or e)) from e
         except JobError as e:
             raise self._failed(e) from e
+        except ReplayStopped:
+            pass
         if self._failure is not None:
             raise self._failed(cause(self._failure)) from self._failure
         if self.limit_has_grown and not self._stop.is_set():
@@ -147,8 +152,10 @@ class Query:
 
     @property
     def decision(self) -> Decision | None:
-        """The last decision of a stateful pipeline."""
-        return self._chain.last if self._chain else self._owned.decision
+        """The last decision of a stateful pipeline, as it was made."""
+        if self._chain is None or (self._recovered and self._chain.last is self._recovered):
+            return self._owned.decision
+        return self._chain.last
 
     @property
     def limit_has_grown(self) -> bool:
@@ -195,6 +202,24 @@ class Query:
         set_hadoop(self._spark, state_bucket.login_settings(state))
         try:
             files, now_ms = CheckpointFiles(self._spark, state.checkpoint), int(time.time() * 1000)
+            processor = processors.processor_of(output)
+
+            def recover(lost: JobError) -> Decision:
+                if last is None:
+                    raise lost
+                replay = Replay(
+                    self._spark,
+                    self._job,
+                    self._owned,
+                    self._progress,
+                    self._stop,
+                    settings=state,
+                    files=files,
+                    columns=output,
+                )
+                self._recovered = replay.recover(last, lost, is_processor=processor is not None)
+                return self._recovered
+
             directory = open_directory(
                 self._job,
                 files,
@@ -202,11 +227,15 @@ class Query:
                 last,
                 self._positions,
                 now_ms=now_ms,
-                processor=processors.processor_of(output),
+                processor=processor,
                 unread=self._unread_state,
+                recover=recover,
             )
+        except ReplayStopped:
+            raise
         except Exception as e:
             raise cause(e) from e
+        last = self._recovered or last
         if last and directory.name == last.directory:
             self._chain = StateChain(directory, identifier, last, last.accepted_loss, self._positions)
         else:  # the state begins empty: the first one, or in place of a state whose loss was accepted
@@ -247,12 +276,7 @@ class Query:
             if self.limit_has_grown:
                 with self._busy:  # the batch that made it grow ends; a later one does nothing
                     return
-            if not self._owned.lanes.sink.is_member():
-                raise JobError(
-                    Reason.POSITION_CONFLICT,
-                    "this driver does not own the pipeline any more: another driver has joined, the topics' partitions "
-                    "have changed, or it has sent no heartbeat for too long; it restarts from the positions",
-                )
+            ownership.require_member(self._owned.lanes.sink)
             self._count_observed(query)
             self._scale_while_idle()
             query.awaitTermination(_POLL_S)

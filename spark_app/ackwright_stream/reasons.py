@@ -141,8 +141,8 @@ REASONS: Mapping[Reason, Consequences] = {
     ),
     Reason.STATE_LOST: Consequences(
         ExitCode.HALTED,
-        "restore the directory of the state from a complete copy; without one, accept with ackwright accept-state-loss "
-        "NAME that the state starts empty",
+        "restore the directory of the state from a copy, complete or older; without one, accept with ackwright "
+        "accept-state-loss NAME that the state starts empty",
         permanent=True,
         driver_decides=True,
         excuses_batch=True,

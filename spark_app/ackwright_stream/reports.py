@@ -29,6 +29,7 @@ class State(StrEnum):
 
     STARTING = "starting"
     STANDBY = "standby"  # ready to take the pipeline, which another driver owns
+    REPLAYING = "replaying"  # batches of a stateful pipeline run again, without their output
     RUNNING = "running"
     RESTARTING = "restarting"
     DRAINING = "draining"
@@ -240,6 +241,8 @@ class ProgressReport:
     executors: int | None = None  # that are connected to the driver, as last counted; None: not counted yet
     executors_requested: int | None = None  # with autoscaling
     executors_missing_s: float = 0  # for how long fewer than requested have been connected
+    replay_batch: int | None = None  # while the driver is replaying: the batch that runs again
+    replay_last: int | None = None  # and the last one that has to
     failing: bool = False  # no batch has been delivered since the last error
 
     @property
@@ -268,6 +271,7 @@ class ProgressReport:
         error, event_log_error = fields["last_error"], value.get("eventLogError")
         watermark = value.get("watermark")
         executors, requested = value.get("executors"), value.get("executorsRequested")
+        replay_batch, replay_last = value.get("replayBatch"), value.get("replayLast")
         return cls(
             **{
                 **fields,
@@ -281,6 +285,8 @@ class ProgressReport:
                 "executors": None if executors is None else int(executors),
                 "executors_requested": None if requested is None else int(requested),
                 "executors_missing_s": float(value.get("executorsMissingS", 0)),
+                "replay_batch": None if replay_batch is None else int(replay_batch),
+                "replay_last": None if replay_last is None else int(replay_last),
                 "failing": bool(value.get("failing", False)),
             }
         )
@@ -300,6 +306,8 @@ _ADDED = (
     "executors",
     "executors_requested",
     "executors_missing_s",
+    "replay_batch",
+    "replay_last",
     "failing",
 )
 _WIRE = {name: _camel(name) for name in ProgressReport.__dataclass_fields__}

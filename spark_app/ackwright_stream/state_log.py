@@ -5,6 +5,7 @@
                                         names the exceptions)
     <checkpoint>/<name>/offsets/N       Spark's logs: caches of the decision, from which they are rebuilt
     <checkpoint>/<name>/commits/N
+    <checkpoint>/<name>/replayed.json   the state of a decided batch that has run again (state_replay.py)
     <checkpoint>/<name>/written.json    at-least-once: the entry of offsets/ of the batch whose output was written last
 
 A driver that finds no decision takes a new name. Nothing here deletes state, so a driver that was replaced cannot
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -81,13 +82,15 @@ def open_directory(
     now_ms: int,
     unread: str | None = None,
     processor: Processor | None = None,
+    recover: Callable[[JobError], Decision] | None = None,
 ) -> StateDirectory:
     """The directory behind the last decision, with rebuilt logs; a new one if nothing was decided yet, or if the
     state is lost and its loss accepted.
 
     query: fingerprint() of what computes the state. positions: of all lanes, also of those that were added since the
     last decision. now_ms: milliseconds since 1970. unread: loss_of() state that Spark could not load before.
-    processor: of the query; None if it has none.
+    processor: of the query; None if it has none. recover: returns the last decision with state that is there, in place
+    of state that is missing, or raises its argument.
 
     Raises JobError: INVALID_SPEC if the directory belongs to another pipeline, INVALID_TRANSFORM if another query has
     computed the state, STATE_LOST if a last file of it is missing. Spark reads the files, and reports what is damaged,
@@ -105,11 +108,13 @@ def open_directory(
             "source.groupId and another checkpoint",
         )
     loss = loss_of(last.to_json(), last.positions)
-    problem = _missing_state(files, last) or missing_types(files, last, required=processor is not None)
+    problem = missing_state(files, last) or missing_types(files, last, required=processor is not None)
     if (problem or unread == loss) and loss == job.accepted_state_loss:
         return StateDirectory(files, secrets.token_hex(8))
     if problem:
-        raise state_lost(problem, loss)
+        if recover is None:
+            raise state_lost(problem, loss)
+        last = recover(state_lost(problem, loss))
     correct_types(files, job.state.checkpoint if job.state else "", last)
     # Timers that follow the clock are due although neither records nor the watermark say so.
     _rebuild(files, last, positions, now_ms, always_due=processor is not None and processor.by_clock)
@@ -124,6 +129,19 @@ def _rebuild(
     Behind it, a batch whose output was written is planned again, with the same records; otherwise one without records
     if the watermark has moved, or if one is always due.
     """
+    offsets = rebuild_logs(files, last, positions)
+    if (written := _written(files, last, positions)) is not None:
+        files.write(f"{last.directory}/offsets/{last.batch + 1}", written)
+        return
+    # Spark plans it only in the process that ran the batch before, so the next one would wait for records to output
+    # what that batch has ended.
+    if (behind := offsets_of_next(offsets, last.watermark_ms, now_ms, always_due=always_due)) is not None:
+        files.write(f"{last.directory}/offsets/{last.batch + 1}", behind)
+
+
+def rebuild_logs(files: Files, last: Decision, positions: Mapping[Lane, int]) -> str:
+    """Makes Spark's logs end with a decision, and with the positions of lanes that were added since; returns the text
+    of their last entry of offsets."""
     for log in _LOGS:
         for name in files.names(f"{last.directory}/{log}"):
             if _number(name) > last.batch:
@@ -137,13 +155,7 @@ def _rebuild(
     offsets = offsets_with(last.offsets, added)
     files.write(f"{last.directory}/offsets/{last.batch}", offsets)
     files.write(f"{last.directory}/commits/{last.batch}", last.commit)
-    if (written := _written(files, last, positions)) is not None:
-        files.write(f"{last.directory}/offsets/{last.batch + 1}", written)
-        return
-    # Spark plans it only in the process that ran the batch before, so the next one would wait for records to output
-    # what that batch has ended.
-    if (behind := offsets_of_next(offsets, last.watermark_ms, now_ms, always_due=always_due)) is not None:
-        files.write(f"{last.directory}/offsets/{last.batch + 1}", behind)
+    return offsets
 
 
 def _written(files: Files, last: Decision, positions: Mapping[Lane, int]) -> str | None:
@@ -181,7 +193,7 @@ def _require_own(job: JobSpec, files: Files) -> None:
         )
 
 
-def _missing_state(files: Files, last: Decision) -> str | None:
+def missing_state(files: Files, last: Decision) -> str | None:
     """What is missing, unless the last file of each store is there; then None."""
     for operator, partitions in last.state.items():
         for partition, stores in enumerate(partitions):

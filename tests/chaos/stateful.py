@@ -207,17 +207,17 @@ class Actions:
         p.end_span(positions(p))
 
     def _older(self) -> None:
-        p, older, complete = self._p, self._p.directory / "older", self._p.directory / "complete"
+        """The next driver is killed when a batch has run again."""
+        p, older = self._p, self._p.directory / "older"
         self.settle()
         shutil.copytree(p.state, older)
         p.feed()
         self.settle()
-        p.state.rename(complete)
+        shutil.rmtree(p.state)
         older.rename(p.state)
         p.feed()
-        self._halted()
-        shutil.rmtree(p.state)
-        complete.rename(p.state)
+        with p.life() as job:
+            job.arrived(job.arm("replayed"))
 
     def _halted(self) -> str | None:
         """The fingerprint of the lost state, of a driver that halts."""

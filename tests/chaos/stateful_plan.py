@@ -18,7 +18,7 @@ class Action(StrEnum):
     ZOMBIE = "driver suspended, overtaken, continued"
     RACE = "drivers started at the same time and killed"
     DELETED = "state deleted"  # the next driver halts, and a person accepts that the state is lost
-    OLDER = "state replaced by an older copy"  # the next driver halts, and a complete copy restores the state
+    OLDER = "state replaced by an older copy"  # the next drivers run the batches since then again
 
 
 LOSSES = (Action.DELETED, Action.OLDER)

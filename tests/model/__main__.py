@@ -16,6 +16,7 @@ from . import (
     membership,
     named_files,
     output_apart,
+    replay,
     row_lock,
     shards,
     variants,
@@ -32,6 +33,7 @@ VARIANTS = {
     **letter_topic.VARIANTS,
     **decisions.VARIANTS,
     **output_apart.VARIANTS,
+    **replay.VARIANTS,
     **shards.VARIANTS,
 }
 

@@ -68,6 +68,7 @@ class Cfg:
 class Evaluation(NamedTuple):
     batch: int
     base: int  # the evaluation whose state it has used; 0: none
+    like: int = 0  # replay.py: the decided evaluation whose output it has, too; 0: it has another one
 
 
 class Log(NamedTuple):
@@ -120,6 +121,8 @@ class State(NamedTuple):
     starts: int
     reruns: int
     damages: int
+    losses: int = 0  # replay.py: how often an older copy of the state may be restored
+    replayed: int = 0  # replay.py: the evaluation that a driver has recorded in place of one whose state is lost
 
 
 Step = tuple[str, State | None, str | None]

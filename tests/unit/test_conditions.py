@@ -177,6 +177,11 @@ BETWEEN_RUNS = Workload(idle=True)  # of a schedule
             id="restarts",
         ),
         pytest.param(
+            facts(pod(), progress=progress(State.REPLAYING, replay_batch=3, replay_last=9)),
+            *("False/Replaying", "True/Met", "False/Replaying", ON, QUIET),
+            id="runs batches again",
+        ),
+        pytest.param(
             facts(pod(waiting="ImagePullBackOff", waiting_message="no such image")),
             *("False/ImageUnavailable", "True/Met", "False/ImageUnavailable", "False/Stalled", "True/ImageUnavailable"),
             id="no image",

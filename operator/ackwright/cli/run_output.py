@@ -52,7 +52,8 @@ class JsonDisplay:
         _line("topics", created=ensured.created, differences=document(ensured.differences))
 
     def progress(self, report: ProgressReport) -> None:
-        current = (report.state, report.starting, report.batch_id, report.lag, report.restarts, report.last_error)
+        batch = report.replay_batch if report.replay_batch is not None else report.batch_id
+        current = (report.state, report.starting, batch, report.lag, report.restarts, report.last_error)
         if current != self._last:
             self._last = current
             _line("progress", **report.as_json())
@@ -156,7 +157,7 @@ class TextDisplay:
 def summary(report: ProgressReport) -> str:
     """One line of a job's progress; counters of what went wrong appear once they are not zero."""
     parts = [
-        report.starting.shown if report.starting else report.state,
+        _state(report),
         f"{counted(report.records, 'record')} written",
         f"{report.records_per_second:,.0f}/s",
         f"lag {'unknown' if report.measured_lag is None else format(report.measured_lag, ',')}",
@@ -173,6 +174,12 @@ def summary(report: ProgressReport) -> str:
         if count:
             parts.append(f"{text} {count:,}")
     return "  ".join(parts)
+
+
+def _state(report: ProgressReport) -> str:
+    if report.replay_batch is not None:
+        return f"{report.state} batch {report.replay_batch} of {report.replay_last}"
+    return report.starting.shown if report.starting else report.state
 
 
 def _print_failure(code: int, cause: Failure | str | None, log: Path) -> None:

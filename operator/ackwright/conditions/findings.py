@@ -197,6 +197,14 @@ def _not_running(driver: DriverPod, progress: ProgressReport | None) -> Finding:
         if failure is None:
             return Finding("False", ConditionReason.RESTARTING, f"{driver.name} restarts its query")
         return Finding("False", failure.reason, failure.message)
+    if progress is not None and progress.state is State.REPLAYING:
+        # The batch that runs again is left out: the message would change with each.
+        return Finding(
+            "False",
+            ConditionReason.REPLAYING,
+            f"the newest state is lost, so {driver.name} runs micro-batches up to {progress.replay_last} again from an "
+            "older copy, without their output; it delivers again afterwards",
+        )
     if driver.exit_code and (driver.waiting or driver.restarts):
         return Finding("False", _reported_reason(driver) or ConditionReason.CRASHED, _end_of(driver))
     return Finding("False", ConditionReason.STARTING, f"{driver.name} is starting")

@@ -22,6 +22,7 @@ _BETWEEN_SAMPLES_S = 0.5
 _REASONS = {
     State.STARTING: ConditionReason.STARTING,
     State.STANDBY: ConditionReason.STANDBY,
+    State.REPLAYING: ConditionReason.REPLAYING,
     State.RUNNING: ConditionReason.DELIVERING,
     State.RESTARTING: ConditionReason.RESTARTING,
     State.DRAINING: ConditionReason.DRAINING,

@@ -18,6 +18,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import assert_never
 
@@ -75,14 +77,37 @@ class Stateful:
         return Output(map_in_arrow(lanes.sink.worker_columns(output), answer, ANSWER))
 
     def deliver(self, batch: Batch, lanes: Lanes) -> BatchResult:
+        with self._evaluated(batch, lanes, again=False) as (pieces, letters):
+            return self._decide(batch, lanes, pieces, letters)
+
+    def rerun(self, batch: Batch, lanes: Lanes, decision: Decision) -> Decision:
+        """Evaluates a batch that was decided once more, without its output; returns the decision of this evaluation.
+
+        Raises JobError, as deliver() does.
+        """
+        chain, number, query = batch.chain, batch.number, batch.query
+        if chain is None or query is None:
+            raise JobError(Reason.UNEXPECTED, "a batch that runs again has no decision before it; report this")
+        with self._evaluated(batch, lanes, again=True) as (pieces, _):
+            result = evaluated(query, batch.execution)
+            state = decisions.state_of(result.entries, result.operators, number, self._settings.partitions, chain.last)
+            decisions.require_same_offsets(number, chain.directory.offsets(number), decision.positions)
+            records = sum(piece.records for piece in pieces)
+            return replace(decision, state=state, records=records, digest=encoded_output.digest(pieces))
+
+    @contextmanager
+    def _evaluated(self, batch: Batch, lanes: Lanes, *, again: bool) -> Iterator[tuple[Sequence[Piece], BatchLetters]]:
+        """The output of all tasks, and the dead letters, which one more evaluation does not need. Their files are
+        removed in the end."""
         if self._is_first:
             encoded_output.clear(self._settings, lanes.driver)  # of drivers that ended amid a batch
         self._is_first, may_be_in_files = False, True
         try:
-            pieces = self._evaluate(batch)
-            letters = stateful_letters.of_batch(self._job, self._settings, batch, lanes.driver)
+            pieces, letters = self._evaluate(batch), BatchLetters()
+            if not again:
+                letters = stateful_letters.of_batch(self._job, self._settings, batch, lanes.driver)
             may_be_in_files = any(piece.file for piece in (*pieces, *letters.pieces))
-            return self._decide(batch, lanes, pieces, letters)
+            yield pieces, letters
         finally:
             if may_be_in_files:
                 encoded_output.clear(self._settings, lanes.driver)

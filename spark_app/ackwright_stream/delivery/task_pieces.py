@@ -23,12 +23,13 @@ _ANSWER = pa.schema(
         ("piece", pa.int32()),  # its number in the task
         ("records", pa.int64()),
         ("hash", pa.binary()),
+        ("digest", pa.binary()),
         ("rows", pa.binary()),  # as Piece.content; null: in the file
         ("file", pa.string()),
     ]
 )
 ANSWER = spark_schema(_ANSWER)
-_NOTHING = Piece(0, b"", None)  # the answer of a task without rows
+_NOTHING = Piece(0, b"", b"", None)  # the answer of a task without rows
 
 
 class Gathered(NamedTuple):
@@ -60,7 +61,7 @@ def gather(frame: DataFrame) -> Gathered:
     """Runs a frame whose tasks are answers(); this is its one action. Raises what a task has raised."""
     of_tasks = frame.toArrow().sort_by([("task", "ascending"), ("piece", "ascending")]).to_pylist()
     pieces = [
-        Piece(answer["records"], answer["hash"], answer["rows"], answer["file"])
+        Piece(answer["records"], answer["hash"], answer["digest"], answer["rows"], answer["file"])
         for answer in of_tasks
         if answer["hash"]
     ]
@@ -68,5 +69,5 @@ def gather(frame: DataFrame) -> Gathered:
 
 
 def _answer(task: int, number: int, piece: Piece) -> pa.RecordBatch:
-    values = (task, number, piece.records, piece.hash, piece.content, piece.file)
+    values = (task, number, piece.records, piece.hash, piece.digest, piece.content, piece.file)
     return pa.RecordBatch.from_pylist([dict(zip(_ANSWER.names, values, strict=True))], schema=_ANSWER)

@@ -152,6 +152,10 @@ class Decisions(Protocol):
         """
         ...
 
+    def earlier(self) -> Iterable[str]:
+        """The decisions before the last one that are still there, newest first. Raises JobError."""
+        ...
+
     def open(self, lanes: Sequence[Lane], membership: Membership) -> BatchTransaction:
         """As Sink.open(), for all lanes of the pipeline."""
         ...

@@ -113,14 +113,29 @@ def test_a_driver_that_was_suspended_does_not_commit_beside_its_successor(pipeli
     assert pipeline.counts() == pipeline.expected()
 
 
-def test_an_older_copy_of_the_state_halts(pipeline: StatefulLake, tmp_path: Path) -> None:
-    """It lacks the file of the decision that the table names, or the state that the last file names."""
+def with_older_copy(pipeline: StatefulLake, copy: Path) -> None:
+    """Restores a copy of the state from which the last batches are missing."""
     pipeline.completed()
-    shutil.copytree(pipeline.state, tmp_path / "copy")
+    shutil.copytree(pipeline.state, copy)
     pipeline.feed()
     pipeline.completed()
     shutil.rmtree(pipeline.state)
-    os.rename(tmp_path / "copy", pipeline.state)
+    os.rename(copy, pipeline.state)
+
+
+@pytest.mark.parametrize("pipeline", ["files"], indirect=True)
+def test_an_older_copy_of_the_state_continues(pipeline: StatefulLake, tmp_path: Path) -> None:
+    """The decisions since then are in the files of their batches."""
+    with_older_copy(pipeline, tmp_path / "copy")
+    pipeline.feed()
+    pipeline.completed()
+    assert pipeline.counts() == pipeline.expected()
+
+
+@pytest.mark.parametrize("pipeline", ["delta", "iceberg"], indirect=True)
+def test_an_older_copy_of_the_state_halts(pipeline: StatefulLake, tmp_path: Path) -> None:
+    """It lacks the file of the decision that the table names."""
+    with_older_copy(pipeline, tmp_path / "copy")
     before = pipeline.counts()
     with pipeline.life() as job:
         assert job.job.wait(WAIT) == ExitCode.HALTED

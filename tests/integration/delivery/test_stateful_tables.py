@@ -7,6 +7,7 @@ transaction without Spark.
 from __future__ import annotations
 
 import os
+import shutil
 import uuid
 from collections.abc import Iterator
 from dataclasses import replace
@@ -18,7 +19,7 @@ from ackwright.local.kafka import EmbeddedKafka
 from ackwright_stream.jobspec import Guarantee
 from integration.support.postgres import Database, Postgres
 from integration.support.stateful_pipelines import Counted
-from integration.support.stateful_tables import StatefulTable, stateful_table
+from integration.support.stateful_tables import COUNTS, StatefulTable, stateful_table
 
 # As a driver would be that writes the output in a transaction before that of the decision.
 TWO_TRANSACTIONS = """
@@ -64,6 +65,20 @@ def test_counts_go_on_over_kills_at_each_step(pipeline: StatefulTable, points: t
         pipeline.killed_at(point)
     pipeline.drained()
     assert pipeline.counted() == Counted()
+
+
+def test_an_older_copy_of_the_state_continues(pipeline: StatefulTable, tmp_path: Path) -> None:
+    """The decisions since then are rows of the database."""
+    pipeline.spec = replace(pipeline.spec, transform=replace(pipeline.spec.transform, sql=COUNTS))
+    pipeline.drained()
+    shutil.copytree(pipeline.state, tmp_path / "copy")
+    pipeline.feed()
+    pipeline.drained()
+    shutil.rmtree(pipeline.state)
+    (tmp_path / "copy").rename(pipeline.state)
+    pipeline.feed()
+    pipeline.drained()
+    assert pipeline.totals() == {pipeline.fed}
 
 
 @pytest.mark.parametrize("guarantee", [Guarantee.AT_LEAST_ONCE, Guarantee.AT_MOST_ONCE])

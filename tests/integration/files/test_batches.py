@@ -75,6 +75,17 @@ def test_rows_positions_and_decision_are_one_file(files: Files, spec: JobSpec) -
     assert files.temporary() == []
 
 
+def test_earlier_decisions_are_read_newest_first_up_to_a_file_that_is_missing(files: Files, spec: JobSpec) -> None:
+    driver = driver_of(spec)
+    assert driver.sink.decisions is not None
+    assert list(driver.sink.decisions.earlier()) == []
+    for batch in range(5):
+        decide(driver, batch, batch, batch + 1)
+    assert list(driver.sink.decisions.earlier()) == [f"decision {batch}" for batch in range(3, -1, -1)]
+    Path(files.path, files.names()[1]).unlink()
+    assert list(driver.sink.decisions.earlier()) == ["decision 3", "decision 2"]
+
+
 def test_the_next_driver_continues_behind_the_last_file(files: Files, spec: JobSpec) -> None:
     """Also if the files were removed since a driver has recorded how far batches are decided."""
     decide(driver_of(spec), 0, 0, 10)

@@ -71,6 +71,18 @@ def test_rows_positions_and_decision_change_together(database: Database, tmp_pat
     assert stored(database) == [["0", "decision 0"], ["1", "decision 1"]]
 
 
+def test_earlier_decisions_are_read_newest_first(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decisions, "_AT_ONCE", 3)
+    driver = driver_of(stateful(tmp_path, database))
+    assert driver.sink.decisions is not None
+    assert list(driver.sink.decisions.earlier()) == []
+    for batch in range(8):
+        decide(driver, batch, batch, batch + 1)
+    assert list(driver.sink.decisions.earlier()) == [f"decision {batch}" for batch in range(6, -1, -1)]
+
+
 def test_an_error_of_the_rows_leaves_nothing(database: Database, tmp_path: Path) -> None:
     driver = driver_of(stateful(tmp_path, database))
 

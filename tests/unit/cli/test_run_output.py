@@ -58,6 +58,11 @@ def test_before_the_first_batch_the_summary_says_what_the_driver_does() -> None:
     assert summary(replace(owning, state=State.RESTARTING)).startswith("restarting  ")
 
 
+def test_batches_that_run_again_are_shown() -> None:
+    replaying = replace(STARTING, state=State.REPLAYING, replay_batch=3, replay_last=9)
+    assert summary(replaying).startswith("replaying batch 3 of 9  ")
+
+
 def test_plain_lines_come_at_intervals() -> None:
     out, now = io.StringIO(), [0.0]
     shown = TextDisplay(Console(file=out, width=200), clock=lambda: now[0])

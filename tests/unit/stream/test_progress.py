@@ -95,6 +95,17 @@ def test_the_watermark_is_reported_once_there_is_one(address: str, progress: Pro
     assert f"ackwright_watermark_timestamp_seconds{{{labels}}} 1.3569984005e+09" in get(f"{address}/metrics")
 
 
+def test_a_batch_that_runs_again_is_reported(address: str, progress: Progress) -> None:
+    progress.replays(3, 9)
+    now = json.loads(get(f"{address}/progress"))
+    assert (now["state"], now["replayBatch"], now["replayLast"]) == ("replaying", 3, 9)
+    assert ProgressReport.of_json(now) == progress.snapshot()
+    earlier = {name: value for name, value in now.items() if not name.startswith("replay")}
+    assert ProgressReport.of_json(earlier).replay_batch is None
+    progress.state(State.RUNNING)
+    assert progress.snapshot().replay_batch is None
+
+
 def test_an_error_is_reported_with_what_a_person_may_accept(address: str, progress: Progress) -> None:
     progress.failed(JobError(Reason.POSITIONS_MOVED, "moved", fingerprint="0123456789ab"))
     now = json.loads(get(f"{address}/progress"))

@@ -106,6 +106,28 @@ def test_the_planned_batch_has_the_next_watermark_and_no_records(files: Memory) 
     assert json.loads(text_behind.splitlines()[1]) == {"batchWatermarkMs": 1_000, "batchTimestampMs": NOW, "conf": {}}
 
 
+def test_state_that_was_computed_again_is_in_place_of_the_missing_one(files: Memory) -> None:
+    files.texts = {name: text for name, text in files.texts.items() if "4_a" not in name}
+    again = replace(DECISION, state={**DECISION.state, 0: (("x",), ("y",))})
+    lost: list[JobError] = []
+
+    def recover(error: JobError) -> Decision:
+        lost.append(error)
+        return again
+
+    loss = loss_of(DECISION.to_json(), POSITIONS)
+    directory = open_directory(JOB, files, "q1", DECISION, POSITIONS, now_ms=NOW, recover=recover)
+    assert [(error.reason, error.fingerprint) for error in lost] == [(Reason.STATE_LOST, loss)]
+    assert directory.name == "d1"
+    assert files.read("d1/commits/3") == again.commit
+    accepted = replace(JOB, accepted_state_loss=loss)
+    assert open_directory(accepted, files, "q1", DECISION, POSITIONS, now_ms=NOW, recover=recover).name != "d1"
+    files.texts["d1/state/0/0/4_a.changelog"] = ""
+    open_directory(JOB, files, "q1", DECISION, POSITIONS, now_ms=NOW, recover=recover)
+    assert files.read("d1/commits/3") == DECISION.commit
+    assert len(lost) == 1
+
+
 WRITTEN = 'v1\n{"batchWatermarkMs":1000,"conf":{}}\n{"in":{"0":12},"in-2":{"1":9}}'
 
 

@@ -7,7 +7,7 @@ a driver that was replaced. Another one meets the file, and restarts from its de
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -64,6 +64,16 @@ class Batches:
             known = self._known = number, self._footer(storage, number)
         return known
 
+    def earlier(self, storage: Storage) -> Iterator[str]:
+        """The decisions in the files before the last one, newest first, as far as no file is missing or damaged."""
+        for number in range(self.decided.following - 2 if self.decided else -1, -1, -1):
+            metadata = storage.metadata(layout.batch(number))
+            try:
+                footer = layout.BatchFooter.of(metadata or {})
+            except (KeyError, TypeError, ValueError):
+                return
+            yield footer.decision
+
     def _footer(self, storage: Storage, number: int) -> layout.BatchFooter:
         metadata = storage.metadata(layout.batch(number))
         try:
@@ -90,14 +100,17 @@ class FileDecisions:
 
     writer = None  # a file has rows and decision
 
-    def __init__(self, sink: BatchStore, batches: Batches) -> None:
-        self._sink, self._batches = sink, batches
+    def __init__(self, sink: BatchStore, batches: Batches, storage: Callable[[], Storage]) -> None:
+        self._sink, self._batches, self._storage = sink, batches, storage
 
     def last(self) -> str | None:
         # Behind the positions that the driver has read: a driver that was replaced may have created a file since.
         if self._batches.decided is None:
             self._sink.read(())
         return self._batches.decided.decision or None if self._batches.decided else None
+
+    def earlier(self) -> Iterator[str]:
+        return self._batches.earlier(self._storage())
 
     def open(self, lanes: Sequence[Lane], membership: Membership) -> BatchTransaction:
         return self._sink.open_batch(lanes, membership)

@@ -59,7 +59,7 @@ class FilesStore:
         self._opened: storages.Storage | None = None
         self._log = StateLog(self.sink, job.group)
         self.batches = Batches(self.sink) if job.state else None
-        self.decisions = FileDecisions(self, self.batches) if self.batches else None
+        self.decisions = FileDecisions(self, self.batches, self._storage) if self.batches else None
         self._chains: Chains | Batches = self.batches or Chains(self.sink)
         # Of is_member(), which another thread calls than the batch's.
         self._watched = StateLog(self.sink, job.group)

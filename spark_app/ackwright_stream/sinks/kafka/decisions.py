@@ -10,6 +10,7 @@ driver that was replaced, and nothing is written before it has accepted them.
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -41,15 +42,24 @@ class DecisionTopic:
         self.writer = sink.plain_writer
 
     def last(self) -> str | None:
-        last: list[bytes | None] = [None]
+        last = self._read(1)
+        return last[0].decode() if last and last[0] is not None else None
+
+    def earlier(self) -> Sequence[str]:
+        """Compaction removes them after a time."""
+        return [value.decode() for value in reversed(self._read()[:-1]) if value is not None]
+
+    def _read(self, newest: int | None = None) -> Sequence[bytes | None]:
+        """The values of the pipeline's records, oldest first; only so many of the newest."""
+        values: deque[bytes | None] = deque(maxlen=newest)
         key = self._sink.job.group.encode()
 
         def apply(message: Message) -> None:
             if message.key() == key:
-                last[0] = message.value()
+                values.append(message.value())
 
         compacted.read_to_end(self._sink.job, self._topic, apply, lambda message: message.key() == key)
-        return None if last[0] is None else last[0].decode()
+        return list(values)
 
     def open(self, lanes: Sequence[Lane], membership: Membership) -> DecidingTransaction:
         return DecidingTransaction(self._sink, self._topic, lanes, membership)

@@ -46,6 +46,12 @@ SELECT right_ FROM unnest(ARRAY['SELECT', 'INSERT', 'DELETE']) AS right_
 WHERE NOT has_table_privilege(to_regclass(%s), right_)
 """
 
+_AT_ONCE = 100  # decisions that are read in one transaction
+_EARLIER = """
+SELECT batch, decision FROM ackwright.decisions WHERE "group" = %s AND (%s::bigint IS NULL OR batch < %s::bigint)
+ORDER BY batch DESC LIMIT %s
+"""
+
 
 def problems(cursor: Statements) -> Iterator[JobError]:
     """Why decisions can neither be stored nor what is missing for it be created. Changes nothing."""
@@ -144,6 +150,16 @@ class DecisionTable:
                 'SELECT decision FROM ackwright.decisions WHERE "group" = %s ORDER BY batch DESC LIMIT 1', [self._group]
             ).fetchone()
         return row[0] if row else None
+
+    def earlier(self) -> Iterator[str]:
+        below: int | None = None
+        while True:
+            with self._transaction() as cursor:
+                rows = cursor.execute(_EARLIER, [self._group, below, below, _AT_ONCE]).fetchall()
+            if not rows:
+                return
+            yield from (text for _, text in (rows[1:] if below is None else rows))
+            below = rows[-1][0]
 
     def open(self, lanes: Sequence[Lane], membership: Membership) -> DecidingTransaction:
         return DecidingTransaction(self._group, self._open_lanes(lanes, membership))

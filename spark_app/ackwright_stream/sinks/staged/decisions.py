@@ -146,6 +146,9 @@ class TableDecisions:
         name = self._sink.number(self._sink.names.decision)
         return None if name is None else self._files.read(name)
 
+    def earlier(self) -> Sequence[str]:
+        return ()  # the file of a decision is removed when the next one is committed
+
     def open(self, lanes: Sequence[Lane], membership: Membership) -> DecidingTransaction:
         return DecidingTransaction(self._sink, self._files, membership, self._sink.open(0, lanes, membership).positions)
 
