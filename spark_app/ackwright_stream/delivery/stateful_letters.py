@@ -29,7 +29,6 @@ from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import JobSpec, Reason, StateSettings
 from ackwright_stream.positions import Range
 from ackwright_stream.sinks.base import Rows
-from ackwright_stream.spark_internals.arrow import map_in_arrow
 
 
 @dataclass(frozen=True)
@@ -59,7 +58,7 @@ def of_batch(job: JobSpec, settings: StateSettings, batch: Batch, driver: int) -
     if dead_letters.are_too_many(counts, recent, limit):
         dead_letters.require_few(counts, recent, limit, described(frame.limit(1).toArrow()))
     tasks = len(batch.ranges)
-    pieces = gather(map_in_arrow(frame, partial(answers, settings, driver, tasks), ANSWER)).pieces
+    pieces = gather(frame.mapInArrow(partial(answers, settings, driver, tasks), ANSWER)).pieces
     letters = sum(piece.records for piece in pieces)
     if letters != counts.letters:
         raise JobError(

@@ -22,7 +22,7 @@ from ackwright_stream.reports import Verdict
 from integration.support.pipelines import Record, read
 from integration.support.stateful_pipelines import Counted, StatefulPipeline, stateful_pipeline
 from integration.support.stateful_windows import OF_WINDOW, count_windows, ended_windows
-from sql_texts import COUNTS_BY_KEY
+from sql_texts import COUNTS_BY_KEY, COUNTS_WITH_MARKS
 from waiting import WAIT, wait_until
 
 # As a driver would be that takes any output of a batch that runs again for that of its decision.
@@ -170,6 +170,16 @@ def test_a_batch_with_other_output_than_before_halts(
     pipeline.spec = replace(pipeline.spec, accepted_state_loss=failure.fingerprint)
     pipeline.drained()
     assert pipeline.last_decision().accepted_loss == failure.fingerprint
+
+
+def test_a_batch_that_runs_again_has_the_time_of_its_decision(pipeline: StatefulPipeline) -> None:
+    sql = COUNTS_WITH_MARKS.replace("rand()", "unix_micros(current_timestamp())")
+    pipeline.spec = replace(pipeline.spec, transform=replace(pipeline.spec.transform, sql=sql))
+    with_older_copy(pipeline)
+    pipeline.feed(100)
+    pipeline.drained()
+    assert "run again" in log_of(pipeline)
+    assert pipeline.counted() == Counted()
 
 
 def test_windows_are_output_once_behind_an_older_copy(kafka: EmbeddedKafka, tmp_path: Path) -> None:

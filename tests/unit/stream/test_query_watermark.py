@@ -26,7 +26,7 @@ from ackwright_stream.query import Query
 from ackwright_stream.state_log import StateDirectory
 from minimal_job import minimal_job
 from unit.stream.decided import DECISION
-from unit.stream.test_state_replay import LOST
+from unit.stream.decided_chain import LOST
 
 SPARK: Any = SimpleNamespace(streams=SimpleNamespace(active=[None]))
 ROWS: Any = SimpleNamespace()

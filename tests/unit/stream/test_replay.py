@@ -25,9 +25,9 @@ from ackwright_stream.replay import Replay, ReplayStopped
 from ackwright_stream.reports import State
 from minimal_job import minimal_job
 from unit.stream.decided import FIRST, SECOND
+from unit.stream.decided_chain import LOST, decision, earlier, files_with
+from unit.stream.memory_files import Memory
 from unit.stream.stateful_jobs import SETTINGS, stateful_job
-from unit.stream.test_state_log import Memory
-from unit.stream.test_state_replay import LOST, decision, earlier, files_with
 
 NOTHING: Any = None
 Evaluate = Callable[[Decision, Decision], Decision]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import pytest
 
@@ -15,30 +15,11 @@ from ackwright_stream.spark_internals.processor_steps import Processor
 from ackwright_stream.state_log import open_directory
 from minimal_job import minimal_job
 from unit.stream.decided import DECISION
+from unit.stream.memory_files import Memory
 
 JOB = minimal_job()
 POSITIONS = DECISION.positions
 NOW = 1_700_000_000_000  # milliseconds since 1970
-
-
-@dataclass
-class Memory:
-    """Files in memory."""
-
-    texts: dict[str, str] = field(default_factory=dict)
-
-    def names(self, directory: str) -> list[str]:
-        below = (path.removeprefix(f"{directory}/") for path in self.texts if path.startswith(f"{directory}/"))
-        return sorted({path.partition("/")[0] for path in below})
-
-    def read(self, file: str) -> str | None:
-        return self.texts.get(file)
-
-    def write(self, file: str, text: str) -> None:
-        self.texts[file] = text
-
-    def delete(self, file: str) -> None:
-        self.texts.pop(file, None)
 
 
 @pytest.fixture
