@@ -19,6 +19,7 @@ from ackwright_stream.audit_sinks.base import Output
 from ackwright_stream.audit_sinks.delta import DeltaReader
 from ackwright_stream.jobspec import DeltaSink, JobSpec
 from ackwright_stream.sinks.delta.sink import DeltaStore
+from ackwright_stream.spark_internals.rounding import TOLERANCE
 from integration.support.delta_stores import job
 from integration.support.typed_rows import COUNT, LAYOUTS, NAMED, ROWS, content, content_of, deliver
 
@@ -90,3 +91,21 @@ def test_columns_have_any_name(spark: SparkSession, tmp_path: Path) -> None:
     rows = DeltaTable(str(tmp_path / "table")).to_pyarrow_table()
     assert sorted(map(str, rows.select(frame.columns).to_pylist())) == sorted(str(r.asDict()) for r in frame.collect())
     assert counts(compared(spark, spec, frame)) == (4, 4, 0, 0, 0)
+
+
+def test_numbers_with_a_tolerance_are_compared_by_the_rest_of_their_row(spark: SparkSession, spec: JobSpec) -> None:
+    frame = spark.sql(ROWS)
+    deliver(spec, frame, DeltaStore)
+    table = DeltaTable(spec.sink_of(DeltaSink).path)
+
+    def faults(tolerances: dict[str, float]) -> tuple[int, int, int]:
+        required = Output(frame.observe("sent", F.count(F.lit(1)).alias("records")), [], [], tolerances=tolerances)
+        with DeltaReader(spark, spec) as reader:
+            c = reader.compare(required, None, [], COUNT)
+        return c.lost, c.duplicated, c.unexpected
+
+    table.update({"d": "d * (1 + 1e-12)"})
+    assert faults({}) == (4, 0, 4)
+    assert faults({"d": TOLERANCE}) == (0, 0, 0)
+    table.update({"d": "d * (1 + 1e-6)"}, predicate="id = 2")
+    assert faults({"d": TOLERANCE}) == (2, 0, 2)
