@@ -30,6 +30,7 @@ from ackwright_stream.progress import Progress
 from ackwright_stream.ranges import of_stateful
 from ackwright_stream.reports import State
 from ackwright_stream.spark_internals.execution import running_execution
+from ackwright_stream.spark_internals.state import closing_stores
 from ackwright_stream.state_log import Files, StateChain, StateDirectory
 
 _POLL_S = 0.25
@@ -84,15 +85,17 @@ class Replay:
                 base.batch,
             )
         logged = started
-        for text in plan.decisions:
-            decision = Decision.of_json(text)
-            self._progress.replays(decision.batch, last.batch)
-            base = self._run_again(base, decision, lost)
-            state_replay.record(self._files, decision, base.state)
-            fault_point("replayed")
-            if time.monotonic() - logged > _LOG_EVERY_S:
-                logged = time.monotonic()
-                log.info("batch %d of %d has run again", base.batch, last.batch)
+        with closing_stores(self._spark) as close_stores:
+            for text in plan.decisions:
+                decision = Decision.of_json(text)
+                self._progress.replays(decision.batch, last.batch)
+                base = self._run_again(base, decision, lost)
+                close_stores()
+                state_replay.record(self._files, decision, base.state)
+                fault_point("replayed")
+                if time.monotonic() - logged > _LOG_EVERY_S:
+                    logged = time.monotonic()
+                    log.info("batch %d of %d has run again", base.batch, last.batch)
         if plan.decisions:
             log.warning("the state behind batch %d was restored after %.1f s", base.batch, time.monotonic() - started)
         self._progress.state(State.RUNNING)

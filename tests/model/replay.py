@@ -112,7 +112,13 @@ VARIANTS = {
     "state-replay": _safe(
         "two drivers evaluate decided batches again, from an older copy of the state", batches=3, damages=0
     ),
-    "state-replay-large": _safe("the same, with more evaluations", slow=True, batches=3, evaluations=5, damages=0),
+    "state-replay-large": _safe(
+        "the same, with more evaluations, an older copy twice, and a replaced log",
+        slow=True,
+        batches=3,
+        evaluations=5,
+        losses=2,
+    ),
     "state-replay-blind": _unsafe(
         ELSEWHERE, "the output of such an evaluation is not compared", compares_output=False, damages=0
     ),

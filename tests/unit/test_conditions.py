@@ -130,6 +130,11 @@ BETWEEN_RUNS = Workload(idle=True)  # of a schedule
             id="halted, and tried again",
         ),
         pytest.param(
+            facts(pod(**HALTED), progress=progress(State.REPLAYING)),
+            *("False/PositionLost", "False/PositionLost", "False/PositionLost", "False/Stalled", "True/PositionLost"),
+            id="runs batches again, halted, and tried again",
+        ),
+        pytest.param(
             facts(pod(exit_code=ExitCode.HALTED, error=MOVED, restarts=1)),
             *("False/PositionsMoved",) * 3,
             *("False/Stalled", "True/PositionsMoved"),

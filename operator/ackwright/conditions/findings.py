@@ -197,7 +197,8 @@ def _not_running(driver: DriverPod, progress: ProgressReport | None) -> Finding:
         if failure is None:
             return Finding("False", ConditionReason.RESTARTING, f"{driver.name} restarts its query")
         return Finding("False", failure.reason, failure.message)
-    if progress is not None and progress.state is State.REPLAYING:
+    halted = driver.exit_code in (ExitCode.INVALID, ExitCode.HALTED)  # the process before, and this one may, too
+    if progress is not None and progress.state is State.REPLAYING and not halted:
         # The batch that runs again is left out: the message would change with each.
         return Finding(
             "False",
@@ -229,7 +230,7 @@ def _end_of(driver: DriverPod) -> str:
 
 def _has_started(facts: Facts) -> bool:
     """Whether the present process has started. Until then the end of the process before it counts."""
-    return facts.progress is not None and facts.progress.state is not State.STARTING
+    return facts.progress is not None and facts.progress.state not in (State.STARTING, State.REPLAYING)
 
 
 def _may_halt_again(facts: Facts) -> bool:
@@ -237,7 +238,7 @@ def _may_halt_again(facts: Facts) -> bool:
     progress = facts.progress
     return (
         progress is None
-        or progress.state is State.STARTING
+        or progress.state in (State.STARTING, State.REPLAYING)
         or (progress.state is State.RUNNING and not progress.batches)
     )
 

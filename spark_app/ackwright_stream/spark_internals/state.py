@@ -7,7 +7,8 @@ are returned, because more than one means that the batch was evaluated twice.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +21,7 @@ from ackwright_stream.spark_internals.execution import Execution
 
 _STREAMING = "org.apache.spark.sql.execution.streaming"
 _LATE = "numRowsDroppedByWatermark"
+_STORES = f"{_STREAMING}.state.StateStore$"
 _WRITER = f"{_STREAMING}.operators.stateful.StateStoreWriter"
 
 
@@ -70,6 +72,29 @@ def evaluated(query: StreamingQuery, execution: Execution) -> Evaluated:
     tracker.updateWatermark(plan)
     late_rows = sum(int(writer.longMetric(_LATE).value()) for writer in writers)
     return Evaluated(tuple(entries), tuple(numbers), int(tracker.currentWatermark()), late_rows)
+
+
+@contextmanager
+def closing_stores(spark: SparkSession) -> Iterator[Callable[[], None]]:
+    """What closes the state of queries that have ended, in this process, for many queries one after the other.
+
+    Spark closes it within a minute. By then hundreds of stores may be open, with some megabytes each. Snapshots are
+    stored before. Spark's own maintenance pauses, so that one thread at a time maintains a store.
+    """
+    stores = getattr(getattr(spark._jvm, _STORES), "MODULE$")
+    loaded = stores.getClass().getDeclaredField("loadedProviders")
+    loaded.setAccessible(True)
+
+    def close() -> None:
+        names = loaded.get(None).keys().toSeq()
+        for i in range(names.size()):
+            stores.doMaintenanceAndUnload(names.apply(i))
+
+    stores.setMaintenancePaused(True)
+    try:
+        yield close
+    finally:
+        stores.setMaintenancePaused(False)
 
 
 def _ids(option: Any) -> tuple[str, ...]:

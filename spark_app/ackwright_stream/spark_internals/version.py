@@ -142,6 +142,10 @@ JVM_METHODS: Mapping[str, tuple[str, ...]] = {
         "stateStoreCkptId",
     ),
     "org.apache.spark.sql.execution.streaming.operators.stateful.StatefulOperatorStateInfo": ("operatorId",),
+    "org.apache.spark.sql.execution.streaming.state.StateStore$": (
+        "doMaintenanceAndUnload",
+        "setMaintenancePaused",
+    ),
     f"{_JOIN_HELPER}$": ("getStateWatermarkPredicates",),
     f"{_JOIN_HELPER}$JoinStateWatermarkPredicate": ("expr",),
     f"{_JOIN_HELPER}$JoinStateWatermarkPredicates": ("left", "right"),

@@ -8,6 +8,7 @@ from pyspark.serializers import SpecialLengths
 from pyspark.sql import SparkSession
 
 from ackwright_stream import row_counts, transform
+from ackwright_stream.spark_internals.state import closing_stores
 from ackwright_stream.spark_internals.version import JVM_METHODS, require_supported_version
 
 
@@ -24,6 +25,12 @@ def test_the_session_has_the_version(spark: SparkSession) -> None:
 @pytest.mark.parametrize("name", sorted(JVM_METHODS))
 def test_the_class_has_the_methods(spark: SparkSession, name: str) -> None:
     assert set(JVM_METHODS[name]) - methods(spark, name) == set()
+
+
+def test_the_stores_of_ended_queries_can_be_closed(spark: SparkSession) -> None:
+    """The names of those that are open are in a private field. test_stateful_replay.py closes some."""
+    with closing_stores(spark) as close:
+        close()
 
 
 def test_control_a_method_that_does_not_exist_is_missed(spark: SparkSession) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
@@ -68,6 +69,7 @@ class Subject:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, files: Memory, evaluate: Evaluate) -> None:
         self.files, self.stream, self.stop, self.member = files, Stream(), threading.Event(), True
         self.progress = Progress(minimal_job())
+        self.closed = 0  # how often the stores of ended queries were closed
         self.reported: list[tuple[State, int | None, int | None]] = []
         sink = SimpleNamespace(
             decisions=SimpleNamespace(earlier=lambda: earlier(0, 1, 2, 3, 4)), is_member=lambda: self.member
@@ -75,6 +77,7 @@ class Subject:
         owned = Ownership(decision(5).positions, 0, cast(Any, SimpleNamespace(sink=sink)), decision(5))
         topology = SimpleNamespace(earliest={FIRST: 0, SECOND: 0})
         monkeypatch.setattr(module, "Cluster", lambda _: SimpleNamespace(topology=lambda: topology))
+        monkeypatch.setattr(module, "closing_stores", lambda _: nullcontext(self._close_stores))
         monkeypatch.setattr(Stateful, "attach", lambda *_: SimpleNamespace(rows=self.stream))
 
         def evaluated(_: Replay, __: object, base: Decision, decided: Decision) -> Decision:
@@ -93,6 +96,9 @@ class Subject:
             files=files,
             columns=NOTHING,
         )
+
+    def _close_stores(self) -> None:
+        self.closed += 1
 
     def recover(self) -> Decision:
         return self._replay.recover(decision(5), LOST, is_processor=False)
@@ -115,6 +121,7 @@ def test_every_batch_begins_from_the_state_of_the_one_before(monkeypatch: pytest
     subject = Subject(monkeypatch, files, again(files))
     assert subject.recover() == decision(5, state={0: (("a2-3-4-5",), ("y",))})
     assert subject.reported == [(State.REPLAYING, batch, 5) for batch in (3, 4, 5)]
+    assert subject.closed == 3
     report = subject.progress.snapshot()
     assert (report.state, report.replay_batch, report.replay_last) == (State.RUNNING, None, None)
 
