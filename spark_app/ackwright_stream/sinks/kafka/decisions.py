@@ -5,18 +5,22 @@ Under exactly-once the output is in that transaction as well.
 The driver makes that transaction, with the pipeline's own transactional.id. The steps and their order are those of
 transactions.py. All lanes are in it, also those that do not move: the group's coordinator refuses the offsets of a
 driver that was replaced, and nothing is written before it has accepted them.
+
+If the sink has its own cluster, a header of the record has the id of the source's cluster. Offsets and batches of two
+sources may have the same numbers, and the state has the records of one of them.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from confluent_kafka import Message, Producer
 
 from ackwright_stream.connection import timed_out
+from ackwright_stream.decisions import loss_of, state_lost
 from ackwright_stream.errors import JobError
 from ackwright_stream.fault_points import fault_point
 from ackwright_stream.positions import Lane, Position
@@ -27,6 +31,7 @@ from ackwright_stream.sinks.kafka.markers import of_membership
 if TYPE_CHECKING:
     from ackwright_stream.sinks.kafka.sink import TopicSink
 
+_SOURCE = "source"  # the header with the id of the source's cluster
 _SLOW = (
     "the driver continues with smaller batches; they do not help if the rows are of state that one step of the "
     "watermark has ended: then declare guarantee: at-least-once, whose output is in no transaction, as long as needed"
@@ -41,15 +46,33 @@ class DecisionTopic:
         self.writer = sink.plain_writer
 
     def last(self) -> str | None:
-        last: list[bytes | None] = [None]
+        last: Message | None = None
         key = self._sink.job.group.encode()
 
         def apply(message: Message) -> None:
+            nonlocal last
             if message.key() == key:
-                last[0] = message.value()
+                last = message
 
         compacted.read_to_end(self._sink.job, self._topic, apply, lambda message: message.key() == key)
-        return None if last[0] is None else last[0].decode()
+        if last is None or (value := last.value()) is None:
+            return None
+        text: str = value.decode()
+        self._require_source(text, dict(last.headers() or ()).get(_SOURCE))
+        return text
+
+    def _require_source(self, text: str, recorded: bytes | str | None) -> None:
+        """Raises JobError(STATE_LOST) if the last decision, which has this text, is of another source cluster.
+
+        Its fingerprint is of the decision alone: this driver commits positions before it decides a batch.
+        """
+        current = self._sink.current_markers().cluster
+        if isinstance(recorded, bytes) and recorded.decode() != current:
+            problem = (
+                f"the state has records of the Kafka cluster {recorded.decode()}, and the id at the source's address "
+                f"is {current}"
+            )
+            raise state_lost(problem, loss_of(text, {}))
 
     def open(self, lanes: Sequence[Lane], membership: Membership) -> DecidingTransaction:
         return DecidingTransaction(self._sink, self._topic, lanes, membership)
@@ -78,7 +101,10 @@ class DecidingTransaction:
             offsets.to_offset(sink.job, lane, position, offsets.recorded_in(self._committed[lane]))
             for lane, position in positions.items()
         ]
-        record = pa.RecordBatch.from_pydict({"key": [sink.job.group.encode()], "value": [decision.encode()]})
+        columns: dict[str, list[Any]] = {"key": [sink.job.group.encode()], "value": [decision.encode()]}
+        if cluster := of_membership(sink.job, self._membership)[0].cluster:
+            columns["headers"] = [[{"key": _SOURCE, "value": cluster.encode()}]]
+        record = pa.RecordBatch.from_pydict(columns)
 
         def write(producer: Producer) -> int:
             records = sink.enqueue(producer, rows)
