@@ -9,7 +9,7 @@ from ackwright_stream.jobspec import Reason
 from ackwright_stream.reports import Ending
 from unit.fake_kafka import FakeKafka
 from unit.topic_worlds import delete, is_gone, throttles
-from unit.world import SPEC, World
+from unit.world import SPEC, STATEFUL, World
 
 TOPICS = [{"name": "in", "partitions": 2}, {"name": "out", "partitions": 2}]
 
@@ -31,6 +31,19 @@ def test_each_cluster_gets_its_topics_and_the_driver_starts() -> None:
     status = world.resource["status"]
     assert [t["name"] for t in status["topics"]] == ["in", "out", "ackwright-lanes"]
     assert status["topicsReady"] == "3/3"
+
+
+def test_the_topic_of_decisions_is_on_the_sinks_cluster() -> None:
+    sink = FakeKafka()
+    own = {"kafka": {"topic": "out", "bootstrapServers": "s:9092"}}
+    world = World({**STATEFUL, "sink": own, "topics": TOPICS}, sink=sink)
+    sink.recorder = world.kubernetes
+    world.settle()
+    at_sink = {"out", "ackwright-lanes", "ackwright-decisions"}
+    assert (set(world.kafka.existing), set(sink.existing)) == ({"in"}, at_sink)
+    assert world.condition("Ready") == "True/Delivering"
+    world.kafka.ids["in"] = "another"
+    assert world.settle().condition("Stalled") == "True/TopicReplaced"
 
 
 def test_drift_of_the_sinks_topic_is_repaired_there() -> None:

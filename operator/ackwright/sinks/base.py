@@ -235,7 +235,7 @@ class Sink(Model, ABC):
         return ()
 
     def decisions(self) -> Settings:
-        """Where the decisions of a stateful pipeline are, as `ackwright plan` prints it, unless topics are."""
+        """Where the decisions of a stateful pipeline are, as `ackwright plan` prints it."""
         return ()
 
     def link_with_state(self, link: Link) -> Link:

@@ -73,7 +73,8 @@ class KafkaSink(Sink):
         BootstrapServers | None,
         About(
             "The brokers of the sink, if it is on another cluster than the source: host:port, several separated by "
-            "commas. That cluster has the output, the committed offsets and the topic ackwright-lanes."
+            "commas. That cluster has the output, the committed offsets and the topics ackwright-lanes and "
+            "ackwright-decisions."
         ),
         unchangeable_presence(
             "cannot be added or removed: the committed offsets are on the sink's cluster, and another one has none",
@@ -167,6 +168,9 @@ class KafkaSink(Sink):
 
     def commit(self, group: str) -> Settings:
         return kafka_positions.commit(group, own_cluster=self.bootstrap_servers is not None)
+
+    def decisions(self) -> Settings:
+        return kafka_positions.decisions(own_cluster=self.bootstrap_servers is not None)
 
     def standby(self) -> StandbyTimes:
         return kafka_positions.STANDBY

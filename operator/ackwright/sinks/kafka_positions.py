@@ -72,7 +72,7 @@ def commit(group: str, *, own_cluster: bool) -> Settings:
     positions, fences = to_job(group), "initialising it fences its last owner"
     where = (
         (
-            Setting("positions", "committed offsets", "on the sink's cluster, in the transaction of the output"),
+            Setting("positions", "committed offsets", "of a consumer group on the sink's cluster, with the output"),
             Setting(
                 "marker topic",
                 f"{MARKER_PREFIX}<id of the source's cluster>.<source topic>",
@@ -105,6 +105,12 @@ def commit(group: str, *, own_cluster: bool) -> Settings:
             "detects a replaced topic, and positions that others moved",
         ),
     )
+
+
+def decisions(*, own_cluster: bool) -> Settings:
+    """Where decisions are, as `ackwright plan` prints it. own_cluster: as for `to_job`."""
+    where = ", on the sink's cluster" if own_cluster else ""
+    return (Setting("decisions topic", DECISIONS_TOPIC, f"in the transaction of the positions{where}"),)
 
 
 def needs(group: str) -> tuple[Need, ...]:

@@ -35,13 +35,6 @@ VALIDATIONS: tuple[Validation[SinkContext[Any]], ...] = (
         "remove it",
     ),
     _refused(
-        "bootstrapServers",
-        lambda sink: sink.bootstrap_servers is not None,
-        "!has(self.sink.kafka.bootstrapServers)",
-        "cannot be set with state: stateful pipelines are built for one Kafka cluster only",
-        "remove it, or remove state",
-    ),
-    _refused(
         "topic",
         lambda sink: sink.topic is None,
         "has(self.sink.kafka.topic)",

@@ -26,7 +26,10 @@ from ackwright_stream.sinks.kafka.sink import for_driver
 from integration.support.guarded import described, grant, guarded_brokers, login, required_of_job, withdraw
 from integration.support.pipelines import LANES, create_topics, feed, job_of, judge, positions_of, read, running
 from integration.support.run_cli import write_document
+from integration.support.stateful_clusters import DecidingDriver
+from integration.support.stateful_pipelines import DECISIONS, create_decisions
 from integration.support.two_clusters import TwoClusters
+from sql_texts import COUNTS_BY_KEY
 from waiting import WAIT, wait_until
 
 
@@ -113,6 +116,44 @@ def test_without_any_one_permission_on_two_clusters_the_job_stops(
     wait_until(lambda: run() == "AuthorizationFailed", "the refusal is named")
     grant(clusters[role], "ann", needed[role])
     wait_until(lambda: run() == "delivered", "it recovers without help")
+
+
+@pytest.mark.parametrize("operation", [Operation.READ, Operation.WRITE])
+def test_a_stateful_job_needs_no_more_than_is_listed_and_its_decisions(
+    guarded: TwoClusters, name: str, tmp_path: Path, operation: Operation
+) -> None:
+    """Runs the job's own code without Spark."""
+    stateful = {
+        "state": {"partitions": 2, "outputMode": "update"},
+        "checkpoint": {"volume": {"size": "1Gi"}},
+        "transform": {"sql": COUNTS_BY_KEY},
+    }
+    declared = pipeline_of(guarded, name, "exactly-once", "ann", tmp_path)
+    declared["spec"] |= stateful
+    del declared["spec"]["sink"]["kafka"]["preservePartition"]
+    guarded.create_topics(f"{name}-in", f"{name}-out", 1)
+    create_decisions(guarded.sink.bootstrap_servers, replication=1)
+    feed(guarded.source.bootstrap_servers, f"{name}-in", 1, 0, 50)
+    spec = replace(job_of(declared, tmp_path, secrets=str(tmp_path / "secrets")), operation_timeout_ms=3000)
+    needed = required_of_job(declared)
+
+    def run() -> str:
+        """Returns the result of a driver that starts and decides a batch."""
+        try:
+            started = DecidingDriver(spec)
+            started.decide({0: started.offsets[0] + 1})
+        except JobError as e:
+            return e.reason.value
+        started.leave()
+        return "decided"
+
+    withdraw(guarded.source, "ann")
+    withdraw(guarded.sink, "ann")
+    grant(guarded.source, "ann", needed[ClusterRole.SOURCE])
+    grant(guarded.sink, "ann", needed[ClusterRole.SINK], but=(DECISIONS, operation))
+    wait_until(lambda: run() == "AuthorizationFailed", "the refusal is named")
+    grant(guarded.sink, "ann", needed[ClusterRole.SINK])
+    wait_until(lambda: run() == "decided", "it recovers without help")
 
 
 def test_an_unreachable_cluster_of_the_sink_fails_the_check(

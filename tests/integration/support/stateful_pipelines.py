@@ -101,6 +101,11 @@ class StatefulPipeline(DriverLives):
     def sink(self) -> str:
         return str(self.spec.sink_of(KafkaSink).topic)
 
+    @property
+    def sink_servers(self) -> str:
+        """The brokers of output, positions and decisions."""
+        return self.spec.sink_of(KafkaSink).brokers(self.spec.cluster).bootstrap_servers
+
     def add_partitions(self, partitions: int) -> None:
         """Adds partitions to the source, with as many records as each of the others has."""
         admin = AdminClient({"bootstrap.servers": self.servers})
@@ -160,14 +165,14 @@ class StatefulPipeline(DriverLives):
 
     def last_decision(self) -> Decision:
         """The last decision of the pipeline."""
-        of_pipeline = [r for r in read(self.servers, DECISIONS) if r.key == self.spec.group.encode()]
+        of_pipeline = [r for r in read(self.sink_servers, DECISIONS) if r.key == self.spec.group.encode()]
         return Decision.of_json((of_pipeline[-1].value or b"").decode())
 
     def counted(self) -> Counted:
         """Compares the output with the input."""
-        assert_nothing_hangs(self.servers, self.sink, self.source)
+        assert_nothing_hangs(self.sink_servers, self.sink)
         counts: dict[str, list[tuple[int, str]]] = {}
-        for record in read(self.servers, self.sink):
+        for record in read(self.sink_servers, self.sink):
             assert record.key is not None
             assert record.value is not None
             count, _, mark = record.value.decode().partition(" ")
@@ -221,12 +226,12 @@ def stateful_pipeline(
     yield created
 
 
-def create_decisions(servers: str) -> None:
+def create_decisions(servers: str, replication: int = 3) -> None:
     """Creates the topic of decisions unless it exists."""
     admin = AdminClient({"bootstrap.servers": servers})
     if DECISIONS in admin.list_topics(timeout=ANSWER).topics:
         return
-    new = NewTopic(DECISIONS, 1, 3, config={"cleanup.policy": "compact"})
+    new = NewTopic(DECISIONS, 1, replication, config={"cleanup.policy": "compact"})
     try:
         admin.create_topics([new])[DECISIONS].result(ANSWER)
     except Exception as e:

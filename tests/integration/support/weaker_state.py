@@ -79,17 +79,17 @@ class WeakerPipeline(StatefulPipeline):
 
     def surplus(self) -> int:
         """Records in the sink less those of all decisions."""
-        return len(read(self.servers, self.sink)) - sum(decision.records for decision in self.decisions())
+        return len(read(self.sink_servers, self.sink)) - sum(decision.records for decision in self.decisions())
 
     def decisions(self) -> list[Decision]:
         """All decisions of the pipeline, oldest first."""
-        of_pipeline = [r for r in read(self.servers, DECISIONS) if r.key == self.spec.group.encode()]
+        of_pipeline = [r for r in read(self.sink_servers, DECISIONS) if r.key == self.spec.group.encode()]
         return [Decision.of_json((r.value or b"").decode()) for r in of_pipeline]
 
     def output(self) -> Output:
         """Compares the output with the input and with the decisions."""
-        assert_nothing_hangs(self.servers, self.sink, self.source)
-        records = read(self.servers, self.sink)
+        assert_nothing_hangs(self.sink_servers, self.sink)
+        records = read(self.sink_servers, self.sink)
         counts: dict[str, list[tuple[int, str]]] = {}
         for record in records:
             count, _, mark = (record.value or b"").decode().partition(" ")

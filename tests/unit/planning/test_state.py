@@ -13,17 +13,18 @@ from ackwright.api.spec import DeliveryPipeline, parse
 from ackwright.errors import InvalidSpec
 from ackwright.planning.chain import chain
 from ackwright.planning.changes import changes, largest_effect
+from ackwright.planning.clusters import ClusterRole, parts
 from ackwright.planning.guarantees import values
 from ackwright.planning.judgement import judge
 from ackwright.planning.permissions import Role, needs
 from ackwright.planning.plan import plan
 from ackwright.planning.summary import summary
-from ackwright.planning.topics import DECISIONS_TOPIC
+from ackwright.planning.topics import DECISIONS_TOPIC, LANES_TOPIC
 from ackwright.render.executors import TEMPLATE_KEY
 from ackwright.render.jobspec import jobspec
 from ackwright.render.workload import job_config, objects
 from ackwright.settings import OperatorSettings
-from ackwright_stream.jobspec import Guarantee, JobSpec, KafkaSink, StateSettings, from_json
+from ackwright_stream.jobspec import Guarantee, JobSpec, KafkaSink, StateSettings, from_json, to_json
 from ackwright_stream.sinks.kafka import sink
 from sql_texts import NOT_BUILT
 
@@ -93,7 +94,6 @@ def table(**fields: Any) -> dict[str, Any]:
             "spec.sink.postgres.versionColumn: cannot be set with state",
         ),
         ({"sink": {"kafka": {"topic": "out", "preservePartition": True}}}, "spec.sink.kafka.preservePartition"),
-        ({"sink": {"kafka": {"topic": "out", "bootstrapServers": "other:9092"}}}, "spec.sink.kafka.bootstrapServers"),
         ({"sink": {"kafka": {}}}, "spec.sink.kafka.topic: is required with state"),
         ({"state": None}, "spec.source.eventTime: is for stateful pipelines"),
         ({"standby": True}, "spec.standby"),
@@ -307,6 +307,38 @@ def test_control_a_stateless_pipeline_has_no_decisions() -> None:
     assert DECISIONS_TOPIC not in {topic.name for topic in compiled.topics}
     for role in (Role.JOB, Role.AUDIT):
         assert DECISIONS_TOPIC not in {need.resource.name for need in needs(compiled)[role]}
+
+
+ELSEWHERE = {"kafka": {"topic": "out", "bootstrapServers": "other:9092"}}
+
+
+@pytest.mark.parametrize("guarantee", list(Guarantee))
+def test_positions_and_decisions_are_on_the_cluster_of_the_output(guarantee: Guarantee) -> None:
+    """The job creates markers there; at the source it reads, and copies positions for lag tools."""
+    topics = [{"name": "in", "partitions": 3}, {"name": "out", "partitions": 3}]
+    compiled = plan(pipeline(guarantee=guarantee, sink=ELSEWHERE, topics=topics))
+    at = parts(compiled)
+    source, sink = at[ClusterRole.SOURCE], at[ClusterRole.SINK]
+    assert [(t.name, t.feeds_state) for t in source.topics] == [("in", True)]
+    assert [t.name for t in sink.topics] == ["out", LANES_TOPIC, DECISIONS_TOPIC]
+    for role in Role:
+        assert DECISIONS_TOPIC not in {need.resource.name for need in needs(source)[role]}
+        assert DECISIONS_TOPIC in {need.resource.name for need in needs(sink)[role]}
+    assert "ackwright." in {need.resource.name for need in needs(sink)[Role.JOB]}
+    [where] = [s.reason for s in compiled.commit if s.name == "decisions topic"]
+    assert where == "in the transaction of the positions, on the sink's cluster"
+    job = jobspec(compiled, master="local[2]", secrets=None, checkpoint="/volume")
+    to = from_json(to_json(job)).sink_of(KafkaSink)
+    assert to.cluster is not None
+    assert to.cluster.bootstrap_servers == "other:9092"
+    assert (to.positions.decisions_topic, to.positions.marker_prefix) == (DECISIONS_TOPIC, "ackwright.")
+
+
+def test_control_with_one_cluster_there_are_no_markers() -> None:
+    compiled = plan(pipeline())
+    assert "ackwright." not in {need.resource.name for need in needs(compiled)[Role.JOB]}
+    [where] = [s.reason for s in compiled.commit if s.name == "decisions topic"]
+    assert where == "in the transaction of the positions"
 
 
 def problems(sql: str, **spec: Any) -> list[str]:

@@ -5,6 +5,9 @@ Under exactly-once output and dead letters are in that transaction as well.
 The driver makes that transaction, with the pipeline's own transactional.id. The steps and their order are those of
 transactions.py. All lanes are in it, also those that do not move: the group's coordinator refuses the offsets of a
 driver that was replaced, and nothing is written before it has accepted them.
+
+If the sink has its own cluster, a header of the record has the id of the source's cluster. Offsets and batches of two
+sources may have the same numbers, and the state has the records of one of them.
 """
 
 from __future__ import annotations
@@ -12,12 +15,13 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from confluent_kafka import Message, Producer
 
 from ackwright_stream.connection import timed_out
+from ackwright_stream.decisions import loss_of, state_lost
 from ackwright_stream.errors import JobError
 from ackwright_stream.fault_points import fault_point
 from ackwright_stream.positions import Lane, Position
@@ -28,6 +32,7 @@ from ackwright_stream.sinks.kafka.markers import of_membership
 if TYPE_CHECKING:
     from ackwright_stream.sinks.kafka.sink import TopicSink
 
+_SOURCE = "source"  # the header with the id of the source's cluster
 _SLOW = (
     "the driver continues with smaller batches; they do not help if the rows are of state that one step of the "
     "watermark has ended: then declare guarantee: at-least-once, whose output is in no transaction, as long as needed"
@@ -42,24 +47,44 @@ class DecisionTopic:
         self.writer = sink.plain_writer
 
     def last(self) -> str | None:
-        last = self._read(1)
-        return last[0].decode() if last and last[0] is not None else None
+        last = next(iter(self._read(1)), None)
+        if last is None or (value := last.value()) is None:
+            return None
+        text: str = value.decode()
+        self._require_source(text, _source_of(last))
+        return text
 
     def earlier(self) -> Sequence[str]:
-        """Compaction removes them after a time."""
-        return [value.decode() for value in reversed(self._read()[:-1]) if value is not None]
+        """Compaction removes them after a time. Only those of the same source cluster as the last one."""
+        messages = self._read()
+        source = _source_of(messages[-1]) if messages else None
+        values = (message.value() for message in reversed(messages[:-1]) if _source_of(message) == source)
+        return [value.decode() for value in values if value is not None]
 
-    def _read(self, newest: int | None = None) -> Sequence[bytes | None]:
-        """The values of the pipeline's records, oldest first; only so many of the newest."""
-        values: deque[bytes | None] = deque(maxlen=newest)
+    def _read(self, newest: int | None = None) -> Sequence[Message]:
+        """The pipeline's records, oldest first; only so many of the newest."""
+        messages: deque[Message] = deque(maxlen=newest)
         key = self._sink.job.group.encode()
 
         def apply(message: Message) -> None:
             if message.key() == key:
-                values.append(message.value())
+                messages.append(message)
 
         compacted.read_to_end(self._sink.job, self._topic, apply, lambda message: message.key() == key)
-        return list(values)
+        return list(messages)
+
+    def _require_source(self, text: str, recorded: str | None) -> None:
+        """Raises JobError(STATE_LOST) if the last decision, which has this text, is of another source cluster.
+
+        Its fingerprint is of the decision alone: this driver commits positions before it decides a batch.
+        """
+        current = self._sink.current_markers().cluster
+        if recorded is not None and recorded != current:
+            problem = (
+                f"the state has records of the Kafka cluster {recorded}, and the id at the source's address "
+                f"is {current}"
+            )
+            raise state_lost(problem, loss_of(text, {}))
 
     def open(self, lanes: Sequence[Lane], membership: Membership) -> DecidingTransaction:
         return DecidingTransaction(self._sink, self._topic, lanes, membership)
@@ -88,7 +113,10 @@ class DecidingTransaction:
             offsets.to_offset(sink.job, lane, position, offsets.recorded_in(self._committed[lane]))
             for lane, position in positions.items()
         ]
-        record = pa.RecordBatch.from_pydict({"key": [sink.job.group.encode()], "value": [decision.encode()]})
+        columns: dict[str, list[Any]] = {"key": [sink.job.group.encode()], "value": [decision.encode()]}
+        if cluster := of_membership(sink.job, self._membership)[0].cluster:
+            columns["headers"] = [[{"key": _SOURCE, "value": cluster.encode()}]]
+        record = pa.RecordBatch.from_pydict(columns)
 
         def write(producer: Producer) -> int:
             records = sink.enqueue(producer, rows, letters)
@@ -103,3 +131,9 @@ class DecidingTransaction:
 
     def release(self) -> None:
         self._sink.transactions.release(self._producer)
+
+
+def _source_of(message: Message) -> str | None:
+    """The id of the source's cluster; None if that is the sink's."""
+    value = dict(message.headers() or ()).get(_SOURCE)
+    return value.decode() if isinstance(value, bytes) else None

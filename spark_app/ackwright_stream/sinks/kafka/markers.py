@@ -39,6 +39,11 @@ class Markers:
 
     prefix: str = ""  # in front of the source topic's name; empty: its own partitions, on the one cluster there is
 
+    @property
+    def cluster(self) -> str:
+        """The id of the source's cluster, which has no dot in it; empty if there is one cluster."""
+        return self.prefix.removesuffix(".").rpartition(".")[2]
+
     def topic(self, source: str) -> str:
         return self.prefix + source
 

@@ -196,7 +196,7 @@ class TopicSink:
         return SlotTransaction(self, self.transactions, slot, lanes, membership)
 
     def read(self, lanes: Iterable[Lane]) -> Mapping[Lane, Position | None]:
-        committed = self.transactions.committed(lanes, self._current_markers())
+        committed = self.transactions.committed(lanes, self.current_markers())
         return {lane: offsets.to_position(x) for lane, x in committed.items()}
 
     def peek(self, lanes: Iterable[Lane]) -> Mapping[Lane, Position | None]:
@@ -204,9 +204,9 @@ class TopicSink:
 
     def _committed(self, lanes: Iterable[Lane]) -> list[TopicPartition]:
         """The committed offsets as they are now, without waiting for transactions that have not ended."""
-        return offsets.read_committed(self._unstable_reader, lanes, self._timeout, self._current_markers())
+        return offsets.read_committed(self._unstable_reader, lanes, self._timeout, self.current_markers())
 
-    def _current_markers(self) -> Markers:
+    def current_markers(self) -> Markers:
         """Those of the last join; before the first, those with which it will begin."""
         if self.spec.cluster is None:
             return Markers()
