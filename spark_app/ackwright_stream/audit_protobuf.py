@@ -272,11 +272,25 @@ def _entries(file: File, field: Field, entries: Any, depth: int) -> list[tuple[A
     entry, pairs = Message("", [key, value]), {}
     for data in entries:
         decoded = _decoded(file, entry, data, depth + 1)
+        if not _is_known_entry(file, entry, data, depth + 1):
+            continue
         empty = decoded["value"] is None
         pairs[decoded["key"] if decoded["key"] is not None else _default(file, key)] = (
             _default(file, value) if empty else decoded["value"]
         )
     return sorted(pairs.items())
+
+
+def _is_known_entry(file: File, entry: Message, data: bytes, depth: int) -> bool:
+    """Whether an entry has nothing but its key and its value: the job's decoder takes another one for unknown."""
+    wires = {field.number: _wire_of(file, field) for field in entry.fields}
+    at = 0
+    while at < len(data):
+        tag, at = _short(data, at)
+        if wires.get(tag >> 3) != tag & 7:
+            return False
+        _, at = _value(data, at, tag >> 3, tag & 7, depth)
+    return True
 
 
 def _default(file: File, field: Field) -> Any:

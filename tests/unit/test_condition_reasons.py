@@ -24,7 +24,7 @@ STALLS = {
 FLAGS = {
     "expected": {
         *("Creating", "Repairing", "NotStarted", "Starting", "StandingBy", "Draining", "Restarting", "Suspended"),
-        *("Completed", "Scheduled", "CheckingEdit"),
+        *("Completed", "Scheduled", "CheckingEdit", "Replaying"),
     },
     "remark": {"Drifted", "NotCompacted", "OneRack", "UnderReplicated"},
     "unavailable": {"NoLeader", "NotEnoughReplicas"},

@@ -313,6 +313,8 @@ def test_what_is_written_is_read_by_the_job_and_by_the_audit(fields: dict[str, A
 @example(bytes.fromhex("d0e3dafbde0e7f"), {}, 0)  # a tag with more than 32 bits
 @example(b"\x58" + b"\x85" * 9 + b"\x59", {}, 0)  # a value with more than 64 bits
 @example(bytes.fromhex("8880808080007f"), {}, 0)  # and one in more than five bytes
+@example(bytes.fromhex("2a040a000800"), {}, 0)  # an entry of a map with a key of another type
+@example(bytes.fromhex("2a040a001800"), {}, 0)  # and with a third field
 def test_job_and_audit_agree_on_any_bytes(noise: bytes, fields: dict[str, Any], cut: int) -> None:
     data = MESSAGE(**fields).SerializeToString()
     decoded(ORDER, framed(noise), framed(data[:cut] + noise), framed(data + noise))
