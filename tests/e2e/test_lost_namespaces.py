@@ -16,7 +16,9 @@ def test_a_namespace_with_a_pipeline_that_deletes_its_topics_is_deleted(installe
     try:
         with pipeline(installed, "at-least-once", create=False) as p:
             topics = [p.source, p.sink]
-            spec = p.document["spec"] | {"topics": [{"name": t, "deletionPolicy": "Delete"} for t in topics]}
+            spec = p.document["spec"] | {
+                "topics": [{"name": t, "partitions": 3, "deletionPolicy": "Delete"} for t in topics]
+            }
             document = p.document | {"metadata": {"name": p.name, "namespace": GOING}, "spec": spec}
             installed.apply(document)
             ready = ("wait", "--for=condition=Ready", f"deliverypipeline/{p.name}", "--timeout=300s")
