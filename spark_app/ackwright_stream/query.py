@@ -16,9 +16,9 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from ackwright_stream import checkpoint, delivery, ownership, processors, source, state_bucket, transform
+from ackwright_stream import checkpoint, delivery, ownership, source, state_start, transform
 from ackwright_stream.cluster import Cluster
-from ackwright_stream.decisions import Decision, fingerprint, state_unread
+from ackwright_stream.decisions import Decision, state_unread
 from ackwright_stream.delivery import dead_letters
 from ackwright_stream.delivery.batch import Batch, BatchResult, Output
 from ackwright_stream.delivery.batch_size import BatchSize
@@ -33,7 +33,7 @@ from ackwright_stream.positions import Lane, Range, Task
 from ackwright_stream.progress import Progress
 from ackwright_stream.ranges import of_stateful, tasks
 from ackwright_stream.refused_rows import locate
-from ackwright_stream.replay import Replay, ReplayStopped
+from ackwright_stream.replay import ReplayStopped
 from ackwright_stream.reports import StartPart, State
 from ackwright_stream.sinks.base import Sink
 from ackwright_stream.spark_internals.execution import (
@@ -42,9 +42,7 @@ from ackwright_stream.spark_internals.execution import (
     reads_out_of_range,
     running_execution,
 )
-from ackwright_stream.spark_internals.session import set_hadoop
-from ackwright_stream.spark_internals.state import CheckpointFiles
-from ackwright_stream.state_log import StateChain, open_directory
+from ackwright_stream.state_log import StateChain
 
 _POLL_S = 0.25
 _RANGES_NAMED = 5  # in the message of a failed batch
@@ -198,52 +196,20 @@ class Query:
             with checkpoint.throwaway(checkpoint.parent(self._job.checkpoint)) as place:
                 yield place
             return
-        last, identifier = self._owned.decision, fingerprint(self._job, state)
-        set_hadoop(self._spark, state_bucket.login_settings(state))
-        try:
-            files, now_ms = CheckpointFiles(self._spark, state.checkpoint), int(time.time() * 1000)
-            processor = processors.processor_of(output)
-
-            def recover(lost: JobError) -> Decision:
-                if last is None:
-                    raise lost
-                replay = Replay(
-                    self._spark,
-                    self._job,
-                    self._owned,
-                    self._progress,
-                    self._stop,
-                    settings=state,
-                    files=files,
-                    columns=output,
-                )
-                self._recovered = replay.recover(last, lost, is_processor=processor is not None)
-                return self._recovered
-
-            directory = open_directory(
-                self._job,
-                files,
-                identifier,
-                last,
-                self._positions,
-                now_ms=now_ms,
-                processor=processor,
-                unread=self._unread_state,
-                recover=recover,
-            )
-        except ReplayStopped:
-            raise
-        except Exception as e:
-            raise cause(e) from e
-        last = self._recovered or last
-        if last and directory.name == last.directory:
-            self._chain = StateChain(directory, identifier, last, last.accepted_loss, self._positions)
-        else:  # the state begins empty: the first one, or in place of a state whose loss was accepted
-            # Of a decision that is there, the directory shows the loss; without it, the positions did.
-            accepted = self._job.accepted_state_loss if last else self._owned.accepted_loss
-            self._chain = StateChain(directory, identifier, None, accepted, self._positions)
+        begins = state_start.start_of(
+            self._spark,
+            self._job,
+            self._owned,
+            self._progress,
+            self._stop,
+            settings=state,
+            positions=self._positions,
+            output=output,
+            unread=self._unread_state,
+        )
+        self._chain, self._recovered = begins.chain, begins.recovered
         self._progress.watermark(self._chain.last.watermark_ms if self._chain.last else 0)
-        yield f"{state.checkpoint}/{directory.name}"
+        yield f"{state.checkpoint}/{self._chain.directory.name}"
 
     def _start(self, place: str, output: Output) -> StreamingQuery:
         self._metrics = output.metrics

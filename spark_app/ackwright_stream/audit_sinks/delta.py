@@ -22,13 +22,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
-from ackwright_stream import audit_fractions, audit_limits
+from ackwright_stream import audit_limits
 from ackwright_stream.audit_kafka import Lane, LaneStart
 from ackwright_stream.audit_limits import Doubt
 from ackwright_stream.audit_report import Comparison
 from ackwright_stream.audit_sinks.base import Output
 from ackwright_stream.audit_sinks.letter_topic import LetterTopicReader
-from ackwright_stream.audit_sinks.tables import Positions, TableRows, compare
+from ackwright_stream.audit_sinks.tables import AppendedRows, Positions, TableRows, compare
 from ackwright_stream.column_names import named
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import DeltaSink, JobSpec, Reason
@@ -72,7 +72,7 @@ class _Content:
             self.partition_columns = tuple(metadata["partitionColumns"] or ())
 
 
-class DeltaReader:
+class DeltaReader(AppendedRows):
     """One version of the table of a pipeline's sink. A context manager, which removes its temporary files."""
 
     precedes_positions = False
@@ -131,17 +131,9 @@ class DeltaReader:
         """
         return self._content.decisions
 
-    def tolerances(self, output: DataFrame, rounded: Mapping[str, float]) -> Mapping[str, float] | None:
-        """Those of the columns that are numbers."""
-        return rounded if audit_fractions.are_numbers(output, rounded) else None
-
     def has_decided(self) -> bool:
         """Whether a batch was decided. Each version has the number of the last one, the log's entries the decisions."""
         return self._positions.batches > 0
-
-    def key_columns(self, *, last_of_key: bool) -> Sequence[str]:
-        """None: the table has each row of the output."""
-        return ()
 
     # ------------------------------------------------------------ the rows
 

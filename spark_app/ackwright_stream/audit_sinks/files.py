@@ -21,13 +21,12 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from ackwright_stream import audit_fractions
 from ackwright_stream.audit_kafka import Lane, LaneStart
 from ackwright_stream.audit_limits import Doubt
 from ackwright_stream.audit_report import Comparison
 from ackwright_stream.audit_sinks.base import Output
 from ackwright_stream.audit_sinks.letter_topic import LetterTopicReader
-from ackwright_stream.audit_sinks.tables import TableRows, compare
+from ackwright_stream.audit_sinks.tables import AppendedRows, TableRows, compare
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import FilesSink, JobSpec, Reason
 from ackwright_stream.sinks.files.columns import to_sink_columns
@@ -56,7 +55,7 @@ class _LaneFiles:
         return self.first if self.others else max(self.first, self.starts[0] if self.starts else self.settled)
 
 
-class FilesReader:
+class FilesReader(AppendedRows):
     """The files of a pipeline's sink. A context manager, which removes its temporary files."""
 
     precedes_positions = False
@@ -143,17 +142,9 @@ class FilesReader:
         texts = [batches[number][0] for number in sorted(batches)]
         return texts if recorded["following"] <= max(batches, default=-1) + 1 else [*texts, recorded["decision"]]
 
-    def tolerances(self, output: DataFrame, rounded: Mapping[str, float]) -> Mapping[str, float] | None:
-        """Those of the columns that are numbers."""
-        return rounded if audit_fractions.are_numbers(output, rounded) else None
-
     def has_decided(self) -> bool:
         """Whether a batch was decided. The drivers record the last decision."""
         return bool(self.decisions())
-
-    def key_columns(self, *, last_of_key: bool) -> Sequence[str]:
-        """None: the files have each row of the output."""
-        return ()
 
     def _rows(self, columns: StructType) -> DataFrame | None:
         """The rows of the files, with these columns; None if there are no files."""

@@ -21,13 +21,13 @@ from pyiceberg.table import Table
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from ackwright_stream import audit_fractions, audit_limits
+from ackwright_stream import audit_limits
 from ackwright_stream.audit_kafka import Lane, LaneStart
 from ackwright_stream.audit_limits import Doubt
 from ackwright_stream.audit_report import Comparison
 from ackwright_stream.audit_sinks.base import Output
 from ackwright_stream.audit_sinks.letter_topic import LetterTopicReader
-from ackwright_stream.audit_sinks.tables import Positions, TableRows, compare
+from ackwright_stream.audit_sinks.tables import AppendedRows, Positions, TableRows, compare
 from ackwright_stream.column_names import named
 from ackwright_stream.errors import JobError
 from ackwright_stream.iceberg_catalog import CatalogClient, local_path, translating
@@ -41,7 +41,7 @@ _DELETED = 2  # status of a manifest's entry
 _COPY_BYTES = 1 << 20
 
 
-class IcebergReader:
+class IcebergReader(AppendedRows):
     """One version of the table of a pipeline's sink. A context manager, which removes its temporary files."""
 
     precedes_positions = False
@@ -102,17 +102,9 @@ class IcebergReader:
         packed = [summary.additional_properties.get(name) for summary in summaries]
         return [_unpacked(text) for text in packed if text is not None]
 
-    def tolerances(self, output: DataFrame, rounded: Mapping[str, float]) -> Mapping[str, float] | None:
-        """Those of the columns that are numbers."""
-        return rounded if audit_fractions.are_numbers(output, rounded) else None
-
     def has_decided(self) -> bool:
         """Whether a batch was decided. The table has the number of the last one, its snapshots the decisions."""
         return self._positions.batches > 0
-
-    def key_columns(self, *, last_of_key: bool) -> Sequence[str]:
-        """None: the table has each row of the output."""
-        return ()
 
     def _rows(self, names: Sequence[str]) -> DataFrame | None:
         """The table's rows; None if there are none."""

@@ -26,6 +26,18 @@ _REQUIRED, _LATE, _ACTUAL = range(3)
 _COUNTS = ("lost", "duplicated", "unexpected")
 
 
+class AppendedRows:
+    """What readers of stores answer that have each row of the output, with a type for each column."""
+
+    def tolerances(self, output: DataFrame, rounded: Mapping[str, float]) -> Mapping[str, float] | None:
+        """Those of the columns that are numbers."""
+        return rounded if audit_fractions.are_numbers(output, rounded) else None
+
+    def key_columns(self, *, last_of_key: bool) -> Sequence[str]:
+        """None: each row is there."""
+        return ()
+
+
 @dataclass(frozen=True)
 class Positions:
     """The positions of one pipeline in a table."""

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from ackwright_stream import processors
+from ackwright_stream import processors, state_start
 from ackwright_stream import query as module
 from ackwright_stream.decisions import Decision
 from ackwright_stream.delivery.batch import Batch, BatchResult, Output
@@ -53,10 +53,10 @@ def query_behind(
     lanes: Any = SimpleNamespace(sink=None)
     progress = Progress(job)
     subject = Query(SPARK, job, Ownership(DECISION.positions, 0, lanes, last), progress, threading.Event())
-    monkeypatch.setattr(module, "set_hadoop", lambda *_: None)
+    monkeypatch.setattr(state_start, "set_hadoop", lambda *_: None)
     monkeypatch.setattr(processors, "processor_of", lambda _: None)
-    monkeypatch.setattr(module, "CheckpointFiles", lambda *_: None)
-    monkeypatch.setattr(module, "open_directory", opens)
+    monkeypatch.setattr(state_start, "CheckpointFiles", lambda *_: None)
+    monkeypatch.setattr(state_start, "open_directory", opens)
     monkeypatch.setattr(module, "running_execution", lambda *_: None)
     monkeypatch.setattr(module, "of_stateful", lambda _: [])
     monkeypatch.setattr(subject, "_delivery", Decides())
@@ -79,7 +79,7 @@ def test_the_next_batch_is_behind_state_that_was_computed_again(
 ) -> None:
     """The next query, and an acceptance of the loss, are of the decision as it was made."""
     again = replace(DECISION, state={0: (("x",), ("y",))})
-    monkeypatch.setattr(module, "Replay", lambda *_, **__: SimpleNamespace(recover=lambda *_, **__: again))
+    monkeypatch.setattr(state_start, "Replay", lambda *_, **__: SimpleNamespace(recover=lambda *_, **__: again))
 
     def opens(*_: object, recover: Callable[[JobError], Decision], **__: object) -> StateDirectory:
         assert recover(LOST) is again

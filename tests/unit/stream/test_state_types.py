@@ -3,35 +3,17 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import pytest
 
 from ackwright_stream.state_types import correct_types, missing_types
 from unit.stream.decided import DECISION
+from unit.stream.memory_files import Memory
 
 LAST = replace(DECISION, batch=7, directory="d1", state={0: (("a",),), 1: (("b",),)})
 TYPES = "d1/state/1/_stateSchema/default/0_x"
 METADATA = "d1/state/1/_metadata/v2"
-
-
-@dataclass
-class Memory:
-    """Files in memory."""
-
-    texts: dict[str, str] = field(default_factory=dict)
-    written: list[str] = field(default_factory=list)
-
-    def names(self, directory: str) -> list[str]:
-        below = (path.removeprefix(f"{directory}/") for path in self.texts if path.startswith(f"{directory}/"))
-        return sorted({path.partition("/")[0] for path in below})
-
-    def read(self, file: str) -> str | None:
-        return self.texts.get(file)
-
-    def write(self, file: str, text: str) -> None:
-        self.texts[file] = text
-        self.written.append(file)
 
 
 def described(path: str) -> str:
