@@ -22,12 +22,13 @@ from ackwright_stream.connection import (
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Cluster as Connection
 from ackwright_stream.jobspec import JobSpec, Reason
-from ackwright_stream.kafka_errors import CREATE_TOPIC
+from ackwright_stream.kafka_errors import CREATE_TOPIC, MISSING
 from ackwright_stream.positions import Lane
 
 T = TypeVar("T")
 _CONNECT_S = 15.0  # at most, for the first answer
 _ENDS_S = 5.0
+_ABSENT = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)  # a topic that the list of all topics does not contain
 
 
 @dataclass(frozen=True)
@@ -69,15 +70,19 @@ class Brokers:
         return repeated(what, self.timeout, once)
 
     def require(self, topics: Iterable[str]) -> None:
-        """Raises JobError if the brokers cannot be reached, or if one of the topics is missing."""
+        """Raises JobError if the brokers cannot be reached, or if one of the topics is missing or has another error."""
         servers = self._connection.bootstrap_servers
         metadata = require_reachable(self.admin, self._errors, servers, min(self.timeout, _CONNECT_S))
-        missing = [t for t in topics if t not in metadata.topics or metadata.topics[t].error is not None]
+        errors = {t: metadata.topics[t].error if t in metadata.topics else _ABSENT for t in topics}
+        missing = [t for t, error in errors.items() if error is not None and error.code() in MISSING]
         if missing:
             raise JobError(
                 Reason.TOPIC_MISSING,
                 f"no such topic at {servers}: {', '.join(missing)}; {CREATE_TOPIC}",
             )
+        for topic, error in errors.items():
+            if error is not None:  # such as LEADER_NOT_AVAILABLE while brokers start: the topic is there
+                raise translate(error, f"reading the metadata of {topic}")
 
     def id(self) -> str:
         """The id of the cluster, which its brokers keep as long as they keep their data."""

@@ -63,6 +63,11 @@ class MockBrokers:
             codes,
         )
 
+    def refuse_topic(self, name: str, error: int) -> None:
+        """From now on metadata has this error of the topic."""
+        code = ctypes.c_int(error)
+        _call("rd_kafka_mock_topic_set_error", None, self._cluster, ctypes.c_char_p(name.encode()), code)
+
     def listen(self) -> None:
         """From now on requests are counted."""
         _call("rd_kafka_mock_start_request_tracking", None, self._cluster)
