@@ -47,7 +47,7 @@ def test_executors_that_a_quota_denies_are_reported_and_the_others_deliver(
     with scaled(installed, 60) as p:
         p.produce_flights(10)
         p.wait_until_delivered()
-        installed.kubectl("create", "quota", "full", "--hard=pods=0")  # pods that run go on, and no other comes
+        installed.kubectl("create", "quota", "full", "--hard=pods=0")  # no other pod comes; those that run stay
         try:
             p.produce_flights(30_000, 10)
             missing = p.wait_for("JobRunning", "True", "ExecutorsMissing", CHANGE_S)
