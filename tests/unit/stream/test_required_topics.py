@@ -31,7 +31,7 @@ def test_topics_that_are_there_pass(subject: Cluster) -> None:
 
 
 def test_all_absent_topics_are_named(subject: Cluster) -> None:
-    with pytest.raises(JobError, match="no such topic at .*: copy, archive; create") as caught:
+    with pytest.raises(JobError, match=r"no such topic at .*: copy, archive; create") as caught:
         subject.check(["copy", "out", "archive"])
     assert caught.value.reason is Reason.TOPIC_MISSING
 
