@@ -196,7 +196,7 @@ class Query:
             with checkpoint.throwaway(checkpoint.parent(self._job.checkpoint)) as place:
                 yield place
             return
-        begins = state_start.start_of(
+        start = state_start.start_of(
             self._spark,
             self._job,
             self._owned,
@@ -207,7 +207,7 @@ class Query:
             output=output,
             unread=self._unread_state,
         )
-        self._chain, self._recovered = begins.chain, begins.recovered
+        self._chain, self._recovered = start.chain, start.recovered
         self._progress.watermark(self._chain.last.watermark_ms if self._chain.last else 0)
         yield f"{state.checkpoint}/{self._chain.directory.name}"
 

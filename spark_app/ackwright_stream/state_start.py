@@ -25,13 +25,10 @@ from ackwright_stream.state_log import StateChain, open_directory
 
 @dataclass(frozen=True)
 class StateStart:
-    """The chain of decisions to continue, and the last decision with other state than it names (None: that is there).
-
-    The state of recovered was computed again, because the one that the decision names was lost.
-    """
+    """What a query continues from."""
 
     chain: StateChain
-    recovered: Decision | None
+    recovered: Decision | None  # the last decision with state that was computed again; None: the state was there
 
 
 def start_of(
@@ -80,10 +77,10 @@ def start_of(
     except Exception as e:
         raise cause(e) from e
     again = recovered[0] if recovered else None
-    begins = again or last
-    if begins and directory.name == begins.directory:
-        return StateStart(StateChain(directory, identifier, begins, begins.accepted_loss, positions), again)
+    decision = again or last
+    if decision and directory.name == decision.directory:
+        return StateStart(StateChain(directory, identifier, decision, decision.accepted_loss, positions), again)
     # The state begins empty: the first one, or in place of a state whose loss was accepted. Of a decision that is
     # there, the directory shows the loss; without it, the positions did.
-    accepted = job.accepted_state_loss if begins else owned.accepted_loss
+    accepted = job.accepted_state_loss if decision else owned.accepted_loss
     return StateStart(StateChain(directory, identifier, None, accepted, positions), again)

@@ -44,7 +44,7 @@ def test_all_absent_topics_are_named(subject: Cluster) -> None:
         (KafkaError.TOPIC_AUTHORIZATION_FAILED, Reason.AUTHORIZATION_FAILED),
     ],
 )
-def test_another_error_of_a_topic_does_not_say_that_it_is_missing(
+def test_an_error_of_a_topic_has_the_reason_of_its_code(
     brokers: MockBrokers, subject: Cluster, code: int, reason: Reason
 ) -> None:
     brokers.refuse_topic("out", code)
