@@ -23,12 +23,12 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from ackwright_stream import row_hashes
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Reason, StateSettings
 from ackwright_stream.state_bucket import StateBucket
 
 PIECE_BYTES = 4 << 20  # a piece with so many bytes is complete
-_DIGEST_BYTES = 16  # of a row's SHA-256
 _DIRECTORY = "output"  # below the location of the state
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
@@ -39,7 +39,7 @@ class Piece:
 
     records: int
     hash: bytes  # SHA-256 of the stream
-    digest: bytes  # of the rows, whatever their order
+    hashes: bytes  # the sums of those of the rows, as row_hashes.split(); zeros: they have none
     content: bytes | None  # the stream; None: it is in the file
     file: str | None = None  # below the location of the state
 
@@ -144,12 +144,12 @@ def clear(state: StateSettings, driver: int) -> None:
 
 
 def encode(
-    rows: Iterable[pa.RecordBatch], memory: int, driver: int, files: Callable[[], PieceFiles]
+    rows: Iterable[pa.RecordBatch], memory: int, driver: int, files: Callable[[], PieceFiles], *, hashed: bool = False
 ) -> Iterator[Piece]:
     """The pieces of a task's rows, in their order; in files if together they have more than `memory` bytes.
 
-    driver: its number. Raises JobError if they cannot be stored; then no file of this attempt remains, as far as that
-    is possible.
+    driver: its number. hashed: whether the rows are those of row_hashes.with_hashes(). Raises JobError if they cannot
+    be stored; then no file of this attempt remains, as far as that is possible.
     """
     attempt = f"{_DIRECTORY}/{driver}/{uuid.uuid4().hex}"
     in_memory: list[Piece] = []
@@ -157,7 +157,7 @@ def encode(
     opened: PieceFiles | None = None
     size = 0
     try:
-        for piece in _pieces(rows):
+        for piece in _pieces(rows, hashed):
             size += len(piece.content or b"")
             in_memory.append(piece)
             if size <= memory:
@@ -176,16 +176,17 @@ def encode(
     yield from in_memory
 
 
-def _pieces(rows: Iterable[pa.RecordBatch]) -> Iterator[Piece]:
+def _pieces(rows: Iterable[pa.RecordBatch], hashed: bool) -> Iterator[Piece]:
     writer: pa.ipc.RecordBatchStreamWriter | None = None
     for batch in rows:
-        for part in _parts(batch):
+        for each in _parts(batch):
+            part, of_part = row_hashes.split(each) if hashed else (each, b"")
             if writer is None:
-                sink, records, hashes = pa.BufferOutputStream(), 0, 0
+                sink, records, hashes = pa.BufferOutputStream(), 0, list[bytes]()
                 writer = pa.ipc.new_stream(sink, part.schema)
             writer.write_batch(part)
             records += part.num_rows
-            hashes += _hashes(part)
+            hashes.append(of_part)
             if sink.tell() >= PIECE_BYTES:
                 yield _complete(writer, sink, records, hashes)
                 writer = None
@@ -193,38 +194,12 @@ def _pieces(rows: Iterable[pa.RecordBatch]) -> Iterator[Piece]:
         yield _complete(writer, sink, records, hashes)
 
 
-def _complete(writer: pa.ipc.RecordBatchStreamWriter, sink: pa.BufferOutputStream, records: int, hashes: int) -> Piece:
+def _complete(
+    writer: pa.ipc.RecordBatchStreamWriter, sink: pa.BufferOutputStream, records: int, hashes: Sequence[bytes]
+) -> Piece:
     writer.close()
     content: bytes = sink.getvalue().to_pybytes()
-    return Piece(records, hashlib.sha256(content).digest(), _digest(hashes), content)
-
-
-def _hashes(rows: pa.RecordBatch) -> int:
-    """The sum of the hashes of all rows: tasks get their input in any order, so output has any order, too."""
-    columns = [column.cast(_comparable(column.type)).to_pylist() for column in rows.columns]
-    return sum(
-        int.from_bytes(hashlib.sha256(repr(row).encode()).digest()[:_DIGEST_BYTES])
-        for row in zip(*columns, strict=True)
-    )
-
-
-def _comparable(kind: pa.DataType) -> pa.DataType:
-    """A type with the same values, with numbers in place of times: Python has no times after the year 9999."""
-    if pa.types.is_timestamp(kind) or pa.types.is_duration(kind):
-        return pa.int64()
-    if pa.types.is_date32(kind):
-        return pa.int32()
-    if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(_comparable(field.type)) for field in kind])
-    if pa.types.is_map(kind):
-        return pa.map_(_comparable(kind.key_type), _comparable(kind.item_type))
-    if pa.types.is_list(kind):
-        return pa.list_(kind.value_field.with_type(_comparable(kind.value_type)))
-    return kind
-
-
-def _digest(hashes: int) -> bytes:
-    return (hashes % (1 << 8 * _DIGEST_BYTES)).to_bytes(_DIGEST_BYTES)
+    return Piece(records, hashlib.sha256(content).digest(), row_hashes.total(hashes), content)
 
 
 def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
@@ -261,5 +236,5 @@ def decode(pieces: Iterable[Piece], files: Callable[[], PieceFiles]) -> Iterator
 
 
 def digest(pieces: Iterable[Piece]) -> str:
-    """Of all rows, whatever their order, in hexadecimal digits."""
-    return _digest(sum(int.from_bytes(piece.digest) for piece in pieces)).hex()
+    """Of all rows of pieces with hashes, whatever their order, in hexadecimal digits."""
+    return row_hashes.total(piece.hashes for piece in pieces).hex()

@@ -38,6 +38,7 @@ from ackwright_stream.fault_points import fault_point
 from ackwright_stream.jobspec import Guarantee, JobSpec, Reason, StateSettings
 from ackwright_stream.lanes import Lanes
 from ackwright_stream.positions import Range, Task
+from ackwright_stream.row_hashes import with_hashes
 from ackwright_stream.sinks.base import OutputWriter, Rows, Sink
 from ackwright_stream.spark_internals.arrow import map_in_arrow
 from ackwright_stream.spark_internals.state import evaluated
@@ -74,7 +75,7 @@ class Stateful:
 
     def attach(self, output: DataFrame, lanes: Lanes) -> Output:
         answer = partial(_in_worker, self._settings, lanes.driver)
-        return Output(map_in_arrow(lanes.sink.worker_columns(output), answer, ANSWER))
+        return Output(map_in_arrow(with_hashes(lanes.sink.worker_columns(output)), answer, ANSWER))
 
     def deliver(self, batch: Batch, lanes: Lanes) -> BatchResult:
         with self._evaluated(batch, lanes, again=False) as (pieces, letters):
@@ -217,5 +218,5 @@ def _write(writer: OutputWriter, rows: Rows, letters: Rows, *, acknowledged: boo
 
 def _in_worker(settings: StateSettings, driver: int, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """One task: its rows, or the names of files that have them if they are more than its part of the memory."""
-    yield from answers(settings, driver, settings.partitions, rows)
+    yield from answers(settings, driver, settings.partitions, rows, hashed=True)
     fault_point("stored")

@@ -23,7 +23,7 @@ _ANSWER = pa.schema(
         ("piece", pa.int32()),  # its number in the task
         ("records", pa.int64()),
         ("hash", pa.binary()),
-        ("digest", pa.binary()),
+        ("hashes", pa.binary()),
         ("rows", pa.binary()),  # as Piece.content; null: in the file
         ("file", pa.string()),
     ]
@@ -40,18 +40,20 @@ class Gathered(NamedTuple):
 
 
 def answers(
-    settings: StateSettings, driver: int, tasks: int, rows: Iterator[pa.RecordBatch]
+    settings: StateSettings, driver: int, tasks: int, rows: Iterator[pa.RecordBatch], *, hashed: bool = False
 ) -> Iterator[pa.RecordBatch]:
     """What a task answers for its rows. In the task. tasks: how many share the memory of settings.batch_bytes.
 
-    driver: its number. Raises JobError if the rows cannot be stored.
+    driver: its number. hashed: whether the rows are those of row_hashes.with_hashes(). Raises JobError if they cannot
+    be stored.
     """
     context = TaskContext.get()
     task = context.partitionId() if context else 0
     memory = settings.batch_bytes // tasks  # no task knows how much the others have
     rows = require_complete_input(rows, STATE.input)
     number = -1
-    for number, piece in enumerate(encoded_output.encode(rows, memory, driver, partial(files_of, settings))):
+    pieces = encoded_output.encode(rows, memory, driver, partial(files_of, settings), hashed=hashed)
+    for number, piece in enumerate(pieces):
         yield _answer(task, number, piece)
     if number < 0:
         yield _answer(task, 0, _NOTHING)
@@ -61,7 +63,7 @@ def gather(frame: DataFrame) -> Gathered:
     """Runs a frame whose tasks are answers(); this is its one action. Raises what a task has raised."""
     of_tasks = frame.toArrow().sort_by([("task", "ascending"), ("piece", "ascending")]).to_pylist()
     pieces = [
-        Piece(answer["records"], answer["hash"], answer["digest"], answer["rows"], answer["file"])
+        Piece(answer["records"], answer["hash"], answer["hashes"], answer["rows"], answer["file"])
         for answer in of_tasks
         if answer["hash"]
     ]
@@ -69,5 +71,5 @@ def gather(frame: DataFrame) -> Gathered:
 
 
 def _answer(task: int, number: int, piece: Piece) -> pa.RecordBatch:
-    values = (task, number, piece.records, piece.hash, piece.digest, piece.content, piece.file)
+    values = (task, number, piece.records, piece.hash, piece.hashes, piece.content, piece.file)
     return pa.RecordBatch.from_pylist([dict(zip(_ANSWER.names, values, strict=True))], schema=_ANSWER)

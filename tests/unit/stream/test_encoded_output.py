@@ -7,7 +7,6 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -51,40 +50,29 @@ def test_rows_reach_the_driver_as_they_are_in_memory_and_in_files(state: StateSe
     for pieces in (in_memory, in_files):
         assert table(decode(pieces, lambda: files)) == table(ROWS)
         assert sum(piece.records for piece in pieces) == 45
-    assert digest(in_memory) == digest(in_files) != digest(in_memory[1:])
 
 
-def in_memory(rows: Sequence[pa.RecordBatch]) -> str:
-    """The digest of rows that are in memory."""
-    return digest(encode(rows, 1_000_000, DRIVER, lambda: pytest.fail("files were opened")))
+def hashed(rows: pa.RecordBatch, hashes: Sequence[int]) -> pa.RecordBatch:
+    """Rows as row_hashes.with_hashes() has them; the hash of a row is also its second one."""
+    column = pa.array(hashes, pa.int64())
+    return rows.append_column("first", column).append_column("second", column)
 
 
-def test_a_digest_is_of_the_rows_in_any_order() -> None:
-    order = pa.array([*range(20, 40), *range(20)])
-    assert in_memory([LARGE]) == in_memory([LARGE.take(order)]) == in_memory([LARGE.slice(9), LARGE.slice(0, 9)])
-    assert in_memory([LARGE]) != in_memory([LARGE, LARGE.slice(0, 1)])
-    assert in_memory([LARGE, LARGE]) != in_memory([])
+def test_a_digest_is_of_the_hashes_in_any_order_and_the_rows_are_without_them(state: StateSettings) -> None:
+    hashes = [(-1) ** n * (1 << 62) + n for n in range(40)]
+    rows, order = hashed(LARGE, hashes), pa.array([*range(20, 40), *range(20)])
+
+    def pieces(*batches: pa.RecordBatch, memory: int = 1_000_000) -> list[Piece]:
+        return list(encode(batches, memory, DRIVER, lambda: files_of(state), hashed=True))
+
+    same = [pieces(rows), pieces(rows, memory=0), pieces(rows.take(order)), pieces(rows.slice(9), rows.slice(0, 9))]
+    assert table(decode(same[0], lambda: files_of(state))) == table([LARGE])
+    assert {digest(each) for each in same} == {f"{sum(hashes) % (1 << 64):016x}" * 2}
+    assert digest(pieces(rows, rows.slice(0, 1))) != digest(pieces(rows)) != digest([])
 
 
-@pytest.mark.parametrize(
-    "other",
-    [{"a": [b"x", None], "b": ["y", "z"]}, {"a": [b"x", b""], "b": ["z", "y"]}, {"b": [b"x", b""], "a": ["y", None]}],
-)
-def test_other_rows_have_another_digest(other: dict[str, Any]) -> None:
-    rows = pa.RecordBatch.from_pydict({"a": [b"x", b""], "b": ["y", "z"]})
-    assert in_memory([rows]) != in_memory([pa.RecordBatch.from_pydict(other)])
-
-
-@pytest.mark.parametrize("zone", [None, "UTC", "Nowhere/Unknown"])
-def test_a_digest_is_of_values_that_python_has_no_type_for(zone: str | None) -> None:
-    moments = pa.timestamp("us", zone)
-    nested = pa.map_(pa.string(), pa.list_(pa.struct([("at", moments), ("for", pa.duration("us"))])))
-
-    def rows(at: int) -> list[pa.RecordBatch]:
-        values = {"at": pa.array([at], moments), "in": pa.array([[("k", [{"at": at, "for": at}])]], nested)}
-        return [pa.RecordBatch.from_pydict({**values, "on": pa.array([at >> 40], pa.date32())})]
-
-    assert in_memory(rows(1 << 62)) != in_memory(rows((1 << 62) + 1))
+def test_rows_without_hashes_have_no_digest(state: StateSettings) -> None:
+    assert digest(encoded(files_of(state), 0)) == digest([]) == "0" * 32
 
 
 def test_a_piece_has_few_rows_however_many_a_record_batch_has(state: StateSettings) -> None:

@@ -58,11 +58,17 @@ def test_settings_that_break_the_protocol_are_refused(changes: Mapping[str, Any]
         stateful_job(**changes)
 
 
+def hashed(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Rows as Spark passes them to a task, with two hashes."""
+    hashes = pa.array([7] * rows.num_rows, pa.int64())
+    return rows.append_column("first", hashes).append_column("second", hashes)
+
+
 def answered(rows: Rows, settings: StateSettings = SETTINGS) -> pa.Table:
     """What a task answers."""
     STATE_OF_WORKER.input = cast(Any, SimpleNamespace(connection=object(), continues=True))
     try:
-        return pa.Table.from_batches(stateful._in_worker(settings, 1, iter(rows)))
+        return pa.Table.from_batches(stateful._in_worker(settings, 1, map(hashed, rows)))
     finally:
         STATE_OF_WORKER.input = TaskInput()
 
