@@ -17,7 +17,6 @@ from ackwright_stream.jobspec import OutputSchema, Reason, SchemaRegistry, Sourc
 # Spark's defaults accept 'single quotes' and NaN; a record that other readers refuse is malformed here too.
 _STRICT = {
     "mode": "PERMISSIVE",
-    "columnNameOfCorruptRecord": "corrupt",
     "allowSingleQuotes": "false",
     "allowNonNumericNumbers": "false",
 }
@@ -37,25 +36,38 @@ def parse(records: DataFrame, source: Source, registry: SchemaRegistry | None = 
     columns are null.
     """
     schema = _schema(source.schema)
-    value = F.col(f"{METADATA}.value").cast("string")
-    # Spark's parser stops after the first value of a text, so {"a": 1} {"a": 2} would pass as the first. As an entry of
-    # a map, the value is followed by the next entry. A text may close that map and open another one, but it cannot name
-    # the last entry: `last` is different in each query and in no record.
-    last = secrets.token_hex(8)
-    wrapped = StructType([StructField(last, MapType(StringType(), schema)), StructField("corrupt", StringType())])
-    text = F.concat(F.lit(f'{{"{last}":{{"":'), value, F.lit(f',"{last}":null}}}}'))
-    entries = F.col(f"parsed.{last}")
-    record = F.map_values(entries)[0]
-    one_object = (
-        F.col("parsed.corrupt").isNull()
+    # `last` and `corrupt` are different in each query, and in no record.
+    last, corrupt = secrets.token_hex(8), secrets.token_hex(8)
+    options = {**_STRICT, "columnNameOfCorruptRecord": corrupt}
+    text, alone = F.col("text"), F.col("alone")
+    # Spark's parser stops after the first value of a text, so {"a": 1} {"a": 2} would pass as the first. If the first
+    # closing brace is the last character, nothing follows the object.
+    is_alone = text.startswith("{") & (F.instr(text, "}") == F.length(text))
+    with_corrupt = StructType([*schema, StructField(corrupt, StringType())])
+    # Any other text is parsed at twice the cost: as an entry of a map, the value is followed by the next entry. A text
+    # may close that map and open another one, but it cannot name the last entry.
+    wrapped = StructType([StructField(last, MapType(StringType(), schema)), StructField(corrupt, StringType())])
+    followed = F.concat(F.lit(f'{{"{last}":{{"":'), text, F.lit(f',"{last}":null}}}}'))
+    entries = F.col(f"followed.{last}")
+    first = F.get(F.map_values(entries), F.lit(0))
+    is_first_of_two = (
+        F.col(f"followed.{corrupt}").isNull()
         & (F.size(entries) == 2)
-        & (F.map_keys(entries)[1] == last)
-        & record.isNotNull()
+        & (F.get(F.map_keys(entries), F.lit(1)) == last)
+        & first.isNotNull()
     )
+    rows = records.select(METADATA, F.col(f"{METADATA}.value").cast("string").alias("text")).select(
+        METADATA,
+        "text",
+        F.when(is_alone, F.from_json(text, with_corrupt, options)).alias("alone"),
+        F.when(~is_alone, F.from_json(followed, wrapped, options)).alias("followed"),
+    )
+    one_object = F.when(alone.isNotNull(), alone[corrupt].isNull()).otherwise(is_first_of_two)
+    record = F.when(alone.isNotNull(), alone.dropFields(corrupt)).otherwise(first)
     return Parsed(
-        records.select(METADATA, value.alias("text"), F.from_json(text, wrapped, _STRICT).alias("parsed")),
+        rows,
         lambda rows: rows.select(record.alias("record"), METADATA).select("record.*", METADATA),
-        malformed=F.col("text").isNotNull() & ~(is_utf8("text") & F.coalesce(one_object, F.lit(False))),
+        malformed=text.isNotNull() & ~(is_utf8("text") & F.coalesce(one_object, F.lit(False))),
         expected="a JSON object that fits source.schema",
     )
 

@@ -51,6 +51,18 @@ MALFORMED = [
     b'{"a":"x"}/* comment */',
     b'{"a":"x"},{"a":"',
     b'\xef\xbb\xbf{"a":"x"}',
+    b"}",
+    b"{}}",
+    b"{,}",
+    b'{"a"}',
+    b'{"a":}',
+    b'{"a":"}',
+    b'{"o":{}',
+    b'[{"a":"x"}',
+    b"[}",
+    b"null}",
+    b"1}",
+    b'{"a":"x"}\xff',
 ]
 
 
@@ -65,6 +77,28 @@ def test_malformed_json_is_left_out(spark: SparkSession) -> None:
     skipping = job("SELECT a AS value, 'k' AS key FROM source", format=Format.JSON, schema=SCHEMA, skip_malformed=True)
     df = sink_columns(spark, raw(spark, *MALFORMED, *good), skipping)
     assert values(df) == [b"x", None, "é".encode(), b"}],{", None]
+
+
+def test_an_object_is_read_alike_with_and_without_something_behind_it(spark: SparkSession) -> None:
+    """Behind its only closing brace nothing can follow, so it is parsed in another way than other texts."""
+    alone = [
+        b'{"a":"x","n":2,"other":true}',
+        b'{"a":{"x":[1, 2.50]},"n":null}',
+        b'{"a":"\\ud800","a":"second"}',
+        b'{"A":"x","N":1}',
+        '{"a":"\u00e9\U0001f600","n":-2147483648}'.encode(),
+        b'{"o":null,"a":1e400}',
+        b'{"a": [ ] }',
+        *(value for value in MALFORMED if value.startswith(b"{") and value.find(b"}") == len(value) - 1),
+    ]
+    skipping = job(
+        "SELECT to_json(struct(a, n, o)) AS value FROM source", format=Format.JSON, schema=SCHEMA, skip_malformed=True
+    )
+    read = {
+        end: values(sink_columns(spark, raw(spark, *(value + end for value in alone)), skipping)) for end in (b"", b" ")
+    }
+    assert read[b""] == read[b" "]
+    assert len(read[b""]) == 7
 
 
 @pytest.mark.parametrize("value", [MALFORMED[0], MALFORMED[1], MALFORMED[-1]])
