@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import sys
+from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,15 +20,39 @@ from ackwright_stream.reasons import Reason
 # An object of the API server is smaller: etcd allows 1.5 MiB with all its overhead.
 MAX_BYTES = 1 << 20
 
+# Levels of lists and maps, those of aliases included. A pipeline has less than 20; what walks its values is recursive.
+MAX_DEPTH = 100
+
 STANDARD_INPUT = Path("-")
+
+
+class _Unbounded(Exception):
+    """Values that take more memory, or are nested deeper, than those of a pipeline can be."""
+
+    def __init__(self, problem: str, remedy: str, mark: yaml.Mark | None) -> None:
+        super().__init__(problem)
+        self.problem, self.remedy, self.mark = problem, remedy, mark
+
+
+@dataclass(frozen=True)
+class _Extent:
+    """What a value is with its aliases in full."""
+
+    size: int  # its characters, and one for each scalar, list and map
+    height: int  # levels of lists and maps
 
 
 class _Loader(yaml.SafeLoader):
     """Refuses what PyYAML handles badly.
 
     Of a key that appears twice it silently takes the last value. For a value that does not fit the tag before it, it
-    raises errors of its internals.
+    raises errors of its internals. Values that are small as a text may be endless with their aliases in full.
     """
+
+    def compose_document(self) -> yaml.Node | None:
+        node = super().compose_document()
+        _extent(node, {})
+        return node
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
         try:
@@ -41,17 +66,45 @@ class _Loader(yaml.SafeLoader):
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         if not isinstance(node, yaml.MappingNode):  # !!map [a]
             raise yaml.constructor.ConstructorError(None, None, "the value is not a map", node.start_mark)
-        own = [
-            key.value
-            for key, _ in node.value
-            if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge"
-        ]
-        for key, _ in node.value:
-            if isinstance(key, yaml.ScalarNode) and own.count(key.value) > 1:
+        scalars = [key for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+        own = Counter(key.value for key in scalars if key.tag != "tag:yaml.org,2002:merge")
+        for key in scalars:
+            if own[key.value] > 1:
                 raise yaml.constructor.ConstructorError(
                     None, None, f"the key {key.value!r} appears more than once", key.start_mark
                 )
         return super().construct_mapping(node, deep=deep)
+
+
+def _extent(node: yaml.Node, known: dict[yaml.Node, _Extent | None]) -> _Extent:
+    """The extent of a node. known: of the nodes before it; None of those around it. Raises _Unbounded."""
+    if node in known:
+        extent = known[node]
+        if extent is None:
+            raise _Unbounded("the value of the anchor contains itself", "write it without the alias", node.start_mark)
+        return extent
+    known[node] = None
+    if isinstance(node, yaml.ScalarNode):
+        extent = _Extent(1 + len(node.value), 0)
+    else:
+        size, height = 1, 0
+        values = (part for pair in node.value for part in pair) if isinstance(node, yaml.MappingNode) else node.value
+        for value in values:
+            part = _extent(value, known)
+            size, height = size + part.size, max(height, part.height)
+            if size > MAX_BYTES:
+                problem = "the file is larger than 1 MiB with its aliases in full"
+                raise _Unbounded(problem, "write the values of a pipeline without them", node.start_mark)
+            if height >= MAX_DEPTH:
+                raise _too_deep(node.start_mark)
+        extent = _Extent(size, height + 1)
+    known[node] = extent
+    return extent
+
+
+def _too_deep(mark: yaml.Mark | None = None) -> _Unbounded:
+    problem = f"not a spec: it is nested more than {MAX_DEPTH} levels deep"
+    return _Unbounded(problem, "name the file of one DeliveryPipeline", mark)
 
 
 @dataclass(frozen=True)
@@ -101,15 +154,14 @@ def load(path: Path) -> Document:
 def of_text(path: Path, text: str) -> Document:
     """The only YAML document of a text. path: its name in messages. Raises InvalidSpec if it is not one document."""
     try:
-        values = list(yaml.load_all(text, Loader=_Loader))
+        values = _values(text)
     except yaml.MarkedYAMLError as e:
-        mark = e.problem_mark
-        place = Place(str(path), mark.line + 1, mark.column + 1) if mark else None
+        place = _place(path, e.problem_mark)
         raise _not_one_spec(path, f"not valid YAML: {e.problem}", _remedy(e, text), place) from e
+    except _Unbounded as e:
+        raise _not_one_spec(path, e.problem, e.remedy, _place(path, e.mark)) from e
     except (yaml.YAMLError, ValueError, OverflowError) as e:  # ValueError: 2024-13-45 looks like a date to YAML
         raise _not_one_spec(path, f"not valid YAML: {' '.join(str(e).split())}", "correct the syntax") from e
-    except RecursionError as e:
-        raise _not_one_spec(path, "not a spec: it is nested too deeply", "name the file of one DeliveryPipeline") from e
     documents = [value for value in values if value is not None]
     if not documents:
         raise _not_one_spec(
@@ -126,6 +178,18 @@ def of_text(path: Path, text: str) -> Document:
             Place(str(path), _second_document(text, values), 1),
         )
     return Document(path, text, documents[0])
+
+
+def _values(text: str) -> list[object]:
+    """The values of all documents of a text. Raises yaml.YAMLError and _Unbounded."""
+    try:
+        return list(yaml.load_all(text, Loader=_Loader))
+    except RecursionError as e:  # PyYAML's own, before the depth is known
+        raise _too_deep() from e
+
+
+def _place(path: Path, mark: yaml.Mark | None) -> Place | None:
+    return Place(str(path), mark.line + 1, mark.column + 1) if mark else None
 
 
 def _not_utf8(path: Path, content: bytes, at: int) -> InvalidSpec:

@@ -254,7 +254,7 @@ def test_a_document_of_another_kind(document: object, expected: str) -> None:
         (b"a: !!map [b]", "the value is not a map"),
         (b"!!map ab", "the value is not a map"),
         (b"!!python/object/apply:os.system [ls]", "not valid YAML"),
-        (b"[" * 100_000, "nested too deeply"),
+        (b"[" * 100_000, "nested more than 100 levels deep"),
         (b"a: " + b"9" * 5_000, "not valid YAML"),
         (b" " * (1 << 20) + b"a", "larger than 1 MiB"),
     ],
