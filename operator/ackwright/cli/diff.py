@@ -43,7 +43,8 @@ class Differences:
     changes: tuple[Change, ...] = ()
     create: tuple[str, ...] | None = None  # topics; None: not compared
     topics: tuple[Difference, ...] | None = None  # None: not compared
-    missing: tuple[str, ...] = ()  # topics that the pipeline needs and that the file does not declare
+    # Topics that the pipeline needs and that the file does not declare. None: not compared.
+    missing: tuple[str, ...] | None = None
 
     def __bool__(self) -> bool:
         return bool(self.resource == "created" or self.changes or self.create or self.topics or self.missing)
@@ -71,10 +72,12 @@ def diff(
 ) -> int:
     """Show what applying a file would change: fields of the resource in the cluster with their change class, topics.
 
-    Without a kubeconfig it compares only topics. Changes nothing. Exit code 0 without differences, 1 with differences,
-    above 1 if the comparison failed (70: an unexpected failure).
+    Without a kubeconfig it compares only topics, and fails with --no-topics. Changes nothing. Exit code 0 without
+    differences, 1 with differences, above 1 if the comparison failed (70: an unexpected failure).
     """
     reserve_exit_code_one()
+    if not topics and (bootstrap_servers or sink_bootstrap_servers or secrets) is not None:
+        raise click.UsageError("--no-topics reads nothing from brokers; omit it, or the options for the brokers")
     pipeline, _ = load(file)
     before: DeliveryPipeline | None = None
     resource = "created"
@@ -85,6 +88,8 @@ def diff(
             stored = place.kubernetes.get(API_VERSION, KIND, pipeline.metadata.namespace, pipeline.metadata.name)
         before = left_alone(parse({"apiVersion": API_VERSION, "kind": KIND, **stored}), pipeline) if stored else None
     except NoCluster as e:
+        if not topics:
+            raise
         click.echo(f"not compared with a cluster: {e.message}", err=True)
         resource = "not compared"
     edits = changes(before, pipeline) if before else ()
@@ -139,7 +144,7 @@ def _print(differences: Differences, pipeline: DeliveryPipeline, out: Console) -
         print_changes(differences.changes, out)
     for topic in differences.create or ():
         out.print(Text(f"topic {topic} would be created"))
-    for topic in differences.missing:
+    for topic in differences.missing or ():
         out.print(
             Text(
                 f"topic {topic} does not exist and is not declared; create it, or list it under spec.topics",
@@ -153,5 +158,7 @@ def _print(differences: Differences, pipeline: DeliveryPipeline, out: Console) -
         for d in differences.topics:
             table.add_row(*(Text(text) for text in (d.topic, d.setting, d.found, d.planned, d.reason)))
         out.print(table)
-    elif differences.topics is not None and not differences.create and not differences.missing:
+    elif differences.topics is None:
+        out.print(Text("topics are not compared"))
+    elif not differences.create and not differences.missing:
         out.print(Text("topics are as planned"))

@@ -163,6 +163,37 @@ def test_without_a_cluster_topics_alone_are_compared(
     )
 
 
+def test_what_is_not_read_is_neither_equal_nor_missing(compare: Invoke, capsys: pytest.CaptureFixture[str]) -> None:
+    assert compare("--no-topics", "-o", "json") == ExitCode.OK
+    printed = json.loads(capsys.readouterr().out)
+    assert (printed["create"], printed["topics"], printed["missing"]) == (None, None, None)
+    assert compare("--no-topics") == ExitCode.OK
+    assert capsys.readouterr().out == f"ops/{SINK} equals the file\ntopics are not compared\n"
+
+
+def test_without_cluster_and_topics_nothing_is_compared(
+    compare: Invoke, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none(*_: object) -> Target:
+        raise NoCluster(Reason.KUBERNETES_UNREACHABLE, "no way to a Kubernetes cluster")
+
+    monkeypatch.setattr(target, "_connect", none)
+    assert main.invoke(["diff", "-f", str(EXAMPLE), "--no-topics"]) == ExitCode.UNAVAILABLE
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert "no way to a Kubernetes cluster" in printed.err
+
+
+@pytest.mark.parametrize(
+    "option", ["--bootstrap-servers=b:9092", "--sink-bootstrap-servers=b:9092", "--secrets=directory"]
+)
+def test_brokers_that_are_not_read_are_wrong_usage(
+    compare: Invoke, option: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert compare("--no-topics", option) == ExitCode.INVALID
+    assert "--no-topics" in capsys.readouterr().err
+
+
 def test_a_file_without_a_namespace_goes_where_kubectl_would_put_it(
     compare: Invoke, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
