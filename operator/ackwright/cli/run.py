@@ -136,7 +136,8 @@ def run(
     if standby:
         pipeline = pipeline.model_copy(update={"spec": pipeline.spec.model_copy(update={"standby": True})})
     plan = make_plan(pipeline)
-    if plan.state and not plan.state.bucket and directory is None and not embedded:
+    keeps_directory = plan.state is not None and not plan.state.bucket
+    if keeps_directory and directory is None and not embedded and not dry_run:
         raise click.UsageError(
             "the pipeline keeps its state in a directory, and without it cannot be continued; give --dir DIRECTORY"
         )
@@ -179,7 +180,7 @@ def run(
             secrets=str(secrets.resolve()) if secrets else None,
             identity=re.sub(r"[^\w.-]", "-", f"local-{platform.node()}"),
             progress_port=progress_port,
-            checkpoint=str(place.resolve() / "checkpoint") if plan.state and not plan.state.bucket else None,
+            checkpoint=str(place.resolve() / "checkpoint") if keeps_directory else None,
             spark_extra=spark,
         )
         watch = stack.enter_context(Watch())

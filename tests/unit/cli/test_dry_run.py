@@ -138,6 +138,19 @@ def test_run_asks_the_brokers_and_starts_nothing(
     assert out.endswith("the job would be started (dry run)\n")
 
 
+def test_a_dry_run_of_a_stateful_pipeline_needs_no_directory(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kafka = FakeKafka()
+    monkeypatch.setattr(run, "KafkaClient", lambda *_: kafka)
+    stateful = str(Path(EXAMPLE).parent / "windowed-counts" / "pipeline.yaml")
+    assert main.invoke(["run", "-f", stateful, "--dry-run"]) == ExitCode.OK
+    assert capsys.readouterr().out.endswith("the job would be started (dry run)\n")
+    # Control: a run would have to keep the state.
+    assert main.invoke(["run", "-f", stateful]) == ExitCode.INVALID
+    assert "give --dir DIRECTORY" in capsys.readouterr().err
+
+
 def test_run_says_what_would_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run, "KafkaClient", lambda *_: FakeKafka(brokers=1))
     assert main.invoke(["run", "-f", EXAMPLE, "--dry-run"]) == ExitCode.UNAVAILABLE
