@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
 
 from ackwright.api.checks import Validation
@@ -87,6 +87,7 @@ class OutputSummary:
     target: str  # where it is
     reader: str  # what its reader has to do, in words
     cost: str  # what the guarantee costs, in words
+    commit: str  # what has output and positions under exactly-once: transaction, commit, snapshot or file
 
 
 @dataclass(frozen=True)
@@ -160,6 +161,8 @@ class Sink(Model, ABC):
     # Whether a stateful pipeline with a weaker guarantee than exactly-once writes its output outside of the commit of
     # the decision. If not, one commit has both under each guarantee: two would be more work.
     WRITES_APART: ClassVar[bool] = False
+    # As OutputSummary.cost of a stateful pipeline; only for a sink that does not write apart.
+    COST_WITH_STATE: ClassVar[str] = ""
     CLUSTER_PATH: ClassVar[str] = ""  # of the fields of `cluster`; only for a sink that may have one
 
     @classmethod
@@ -288,7 +291,9 @@ class Sink(Model, ABC):
         if stateful and not self.WRITES_APART:
             guarantee = Guarantee.EXACTLY_ONCE
         settings = (self.settings_with_state if stateful else self.settings)(guarantee, largest_message)
-        job, link = self.to_job(group), self.link(guarantee, settings)
+        job, link, summary = self.to_job(group), self.link(guarantee, settings), self.summary(guarantee)
+        if summary and stateful:
+            summary = replace(summary, cost=self.COST_WITH_STATE)
         return SinkPlan(
             guarantee=guarantee,
             job=self.with_decisions(job) if stateful else job,
@@ -310,7 +315,7 @@ class Sink(Model, ABC):
             commit=self.commit_with_state(group) if stateful else self.commit(group),
             standby=self.standby(),
             reader=self.reader(guarantee),
-            summary=self.summary(guarantee),
+            summary=summary,
         )
 
 

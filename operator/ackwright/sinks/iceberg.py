@@ -153,6 +153,9 @@ class IcebergSink(SinkWithLetterTopic):
 
     NAME = "iceberg"
     TAKES_DECISIONS = True
+    COST_WITH_STATE = (
+        "one snapshot of the table and one file beside the state per micro-batch; its rows become visible together"
+    )
 
     catalog: Annotated[IcebergCatalog, About("The catalog of the table.")]
     table: Annotated[
@@ -246,7 +249,7 @@ class IcebergSink(SinkWithLetterTopic):
 
     def summary(self, guarantee: Guarantee) -> OutputSummary:
         reader = "deduplicate" if guarantee is Guarantee.AT_LEAST_ONCE else "nothing"
-        return OutputSummary(f"Iceberg table {self.table}", reader, _COST[guarantee])
+        return OutputSummary(f"Iceberg table {self.table}", reader, _COST[guarantee], "snapshot")
 
     def to_job(self, group: str) -> jobspec.IcebergSink:
         s3, catalog = self.s3 or S3(), self.catalog

@@ -105,6 +105,7 @@ class PostgresSink(Sink):
     DEAD_LETTERS_IN = "table"
 
     TAKES_DECISIONS = True
+    COST_WITH_STATE = "one transaction of the database per micro-batch; its rows become visible together"
 
     host: Annotated[Host, About("The server; the name in its certificate.", ChangeClass.RESTART, _ADDRESS)]
     port: Annotated[Port, About("The server's port.", ChangeClass.RESTART, _ADDRESS)] = 5432
@@ -252,6 +253,7 @@ class PostgresSink(Sink):
             f"table {self._name} of database {self.database}",
             "deduplicate" if repeated else "nothing",
             _COST[guarantee],
+            "transaction",
         )
 
     def to_job(self, group: str) -> jobspec.PostgresSink:

@@ -62,6 +62,7 @@ def pipeline(**spec: Any) -> DeliveryPipeline:
 
 
 DELTA = {"delta": {"path": "/table"}}
+ICEBERG = {"iceberg": {"table": "ns.t", "catalog": {"uri": "http://catalog:8181"}}}
 FILES = {"files": {"path": "/rows"}}
 
 
@@ -407,6 +408,30 @@ def test_summary_and_chain_say_that_a_micro_batch_is_one_transaction_of_the_driv
     assert "state" not in {link.name for link in chain(stateless).links}
 
 
+@pytest.mark.parametrize(
+    ("sink", "cost", "commit"),
+    [
+        (table(), "one transaction of the database per micro-batch; its rows become visible together", "transaction"),
+        (DELTA, "one commit to the table and one file beside the state per micro-batch; its rows", "commit"),
+        (ICEBERG, "one snapshot of the table and one file beside the state per micro-batch; its rows", "snapshot"),
+        (FILES, "one file per micro-batch, also without rows; its rows become visible together", "file"),
+    ],
+    ids=["postgres", "delta", "iceberg", "files"],
+)
+@pytest.mark.parametrize("guarantee", Guarantee)
+def test_the_cost_is_that_of_the_commit_of_the_sink(
+    sink: dict[str, Any], cost: str, commit: str, guarantee: Guarantee
+) -> None:
+    compiled = plan(pipeline(sink=sink, guarantee=guarantee.value))
+    assert summary(compiled).costs[0].startswith(cost)
+    position = f"in the same {commit} as the output and the decision of the micro-batch"
+    assert compiled.promise.position == position
+    stateless = plan(
+        pipeline(sink=sink, state=None, source={"topics": ["in"]}, transform={"sql": "SELECT value FROM source"})
+    )
+    assert stateless.promise.position == f"in the same {commit} as the output"
+
+
 def test_a_declared_source_feeds_the_state() -> None:
     topics = [{"name": "in", "partitions": 3}, {"name": "out", "partitions": 3}]
     feeding = {t.name for t in plan(pipeline(topics=topics)).topics if t.feeds_state}
@@ -432,7 +457,6 @@ def test_output_in_postgresql_needs_no_topic_of_decisions(sink: dict[str, Any], 
     for role in Role:
         assert DECISIONS_TOPIC not in {need.resource.name for need in needs(compiled)[role]}
     assert values(compiled.commit)["decisions"] == "ackwright.decisions"
-    assert summary(compiled).costs[0].startswith("one transaction of the driver per micro-batch")
 
 
 SINKS = {
