@@ -265,9 +265,19 @@ class Sink(Model, ABC):
         """When a standby takes over; None: there can be none."""
         return None
 
+    def named_columns(self) -> tuple[tuple[str, str], ...]:
+        """The columns of the output that its fields name, behind the path of the field."""
+        return ()
+
     def output_problems(self, columns: Sequence[OutputColumn]) -> Iterator[OutputProblem]:
         """What the job certainly refuses in the columns of the transform's output."""
-        return iter(())
+        names = {column.name for column in columns}
+        for field, name in self.named_columns():
+            # Spark may name a column count(1), but none as other names are.
+            if name.lower() not in names and (None not in names or name.isidentifier()):
+                listed = ", ".join(sorted(filter(None, names))) or "none with a name"
+                problem = f"{field} names the column {name}, which the transform does not return"
+                yield OutputProblem(None, problem, f"return it, or correct the field; columns: {listed}")
 
     def cluster(self) -> Kafka | None:
         """The Kafka cluster of rows and positions, if it is not the source's. Its connection is the field

@@ -96,6 +96,9 @@ class DeltaSink(SinkWithLetterTopic):
         caveat, weakness = self._caveat(guarantee)
         return Link("sink table", self.path, _COMMIT, caveat, weakness)
 
+    def named_columns(self) -> tuple[tuple[str, str], ...]:
+        return tuple((f"{_PATH}.partitionColumns", name) for name in self.partition_columns)
+
     def secrets(self) -> tuple[SecretFile, ...]:
         credentials = self.s3.credentials_secret if self.s3 else None
         return (SecretFile("credentials", credentials.name),) if credentials else ()

@@ -220,6 +220,9 @@ class IcebergSink(SinkWithLetterTopic):
         caveat, weakness = self._caveat(guarantee)
         return Link("sink table", f"{self.table} in {self.catalog.uri}", _COMMIT, caveat, weakness)
 
+    def named_columns(self) -> tuple[tuple[str, str], ...]:
+        return tuple((f"{_PATH}.partitionColumns", name) for name in self.partition_columns)
+
     def secrets(self) -> tuple[SecretFile, ...]:
         catalog, tls, s3 = self.catalog, self.catalog.tls, self.s3
         logins = (

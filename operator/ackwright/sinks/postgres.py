@@ -215,6 +215,11 @@ class PostgresSink(Sink):
         letters = self.dead_letter
         return DeadLetters("table", letters.table, letters.max_fraction, f"{_PATH}.deadLetter") if letters else None
 
+    def named_columns(self) -> tuple[tuple[str, str], ...]:
+        optional = (("versionColumn", self.version_column), ("deletedColumn", self.deleted_column))
+        named = (*(("key", name) for name in self.key), *((field, name) for field, name in optional if name))
+        return tuple((f"{_PATH}.{field}", name) for field, name in named)
+
     def secrets(self) -> tuple[SecretFile, ...]:
         ca = self.tls.ca_secret if self.tls else None
         return (
