@@ -35,7 +35,7 @@ _STATEFUL = (
     "is not declared so",
     "declare spec.state for a stateful pipeline, and spec.source.eventTime for its watermark",
 )
-_DERIVED = ("is derived from the guarantee", "remove it; `ackwright plan` shows its value")
+_DERIVED = ("is derived from the guarantee", "remove it; `ackwright plan --details` shows its value")
 _REFUSED: Mapping[str, tuple[str, str]] = {
     **dict.fromkeys(("minPartitions", "maxRecordsPerPartition"), _SPLITS_RANGES),
     **dict.fromkeys(("state", "stateful", "stateStore", "watermark", "window", "outputMode", "lanes"), _STATEFUL),
