@@ -38,7 +38,8 @@ _STATEFUL = (
 _DERIVED = ("is derived from the guarantee", "remove it; `ackwright plan --details` shows its value")
 _REFUSED: Mapping[str, tuple[str, str]] = {
     **dict.fromkeys(("minPartitions", "maxRecordsPerPartition"), _SPLITS_RANGES),
-    **dict.fromkeys(("state", "stateful", "stateStore", "watermark", "window", "outputMode", "lanes"), _STATEFUL),
+    **dict.fromkeys(("state", "stateful", "stateStore", "watermark", "window", "outputMode"), _STATEFUL),
+    "lanes": ("a lane is a partition of the source", "remove it; add partitions to the topic"),
     **dict.fromkeys(("failOnDataLoss", "isolationLevel", "transactionalId", "idempotence"), _DERIVED),
     **dict.fromkeys(
         ("username", "password"),

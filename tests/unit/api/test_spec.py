@@ -146,6 +146,7 @@ def test_every_violation_is_reported_at_once() -> None:
         ("spec.bootstrapServers", "a:1", "it belongs below spec.kafka"),
         ("spec.zzz", 1, "remove it; known here: guarantee"),
         ("spec.source.minPartitions", 8, "split the batch of one partition"),
+        ("spec.source.lanes", 8, "a lane is a partition of the source; remove it; add partitions to the topic"),
         ("spec.stateful", True, "declare spec.state"),
         ("spec.sink.kafka.acks", 1, 'put it in quotes: "1"'),
         ("spec.suspend", "yes", "must be true or false"),

@@ -116,6 +116,13 @@ def test_what_is_not_built_is_refused_by_name(spec: dict[str, Any], problem: str
     assert problem in caught.value.message
 
 
+def test_a_standby_of_a_stateful_pipeline_is_not_told_to_do_without_its_volume() -> None:
+    with pytest.raises(InvalidSpec) as caught:
+        plan(pipeline(standby=True))
+    [violation] = caught.value.violations
+    assert (violation.field, violation.remedy) == ("spec.standby", "remove standby")
+
+
 @pytest.mark.parametrize("guarantee", Guarantee)
 @pytest.mark.parametrize(
     ("sink", "place"),
