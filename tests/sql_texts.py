@@ -248,6 +248,53 @@ NOT_BUILT = (
     ("SELECT 'x' AS topic, CAST(count(*) AS STRING) AS value FROM source GROUP BY at", "the column topic"),
 )
 
+# The columns of the view for the groups below; the event time is `at`.
+GROUP_COLUMNS = {"id": "STRING", "at": "TIMESTAMP", "sent": "TIMESTAMP", "kafka": ""}
+
+
+def _counted(groups: str, source: str = "source") -> str:
+    return f"SELECT id AS key, CAST(count(*) AS STRING) AS value FROM {source} GROUP BY {groups}"  # noqa: S608
+
+
+# Groups that the watermark ends.
+GROUPS = (
+    _counted("id, window(at, '1 minute')"),
+    _counted("id, WINDOW(s.AT, '1 minute', '10 seconds')", "source AS s"),
+    _counted("id, (at)"),
+    _counted("id, source.at"),
+    _counted("id, session_window(at, '5 minutes')"),
+    _counted("kafka.topic, id, session_window(at, '5 minutes')"),
+    "SELECT id AS key, window(at, '1 minute') AS w, CAST(count(*) AS STRING) AS value FROM source GROUP BY id, w",
+    "SELECT id AS key, window(at, '1 minute') AS w, CAST(count(*) AS STRING) AS value FROM source GROUP BY 1, 2",
+    "SELECT id AS key, at AS time, CAST(count(*) AS STRING) AS value FROM source GROUP BY id, time",
+    "SELECT id AS key, window(at, '1 minute') AS w, CAST(count(*) AS STRING) AS value FROM source GROUP BY ALL",
+    "SELECT key, CAST(count(*) AS STRING) AS value FROM (SELECT id AS key, at AS t FROM source) GROUP BY key, t",
+    "SELECT DISTINCT id AS key, at FROM source",
+    "SELECT DISTINCT * FROM source",
+    "SELECT DISTINCT id AS key, window(at, '1 minute') AS value FROM source",
+)
+# With append: what the job refuses, the text at which that is shown, and a part of the problem.
+REFUSED_GROUPS = (
+    (_counted("id"), "GROUP BY", "no watermark ends its groups"),
+    (_counted("id, window(sent, '1 minute')"), "GROUP BY", "window of sent, and not of the event time at"),
+    (_counted("id, window(kafka.timestamp, '1 minute')"), "GROUP BY", "window of kafka.timestamp"),
+    (_counted("id, window(at + INTERVAL 1 HOUR, '1 minute')"), "GROUP BY", "no watermark ends its groups"),
+    (_counted("id, date_trunc('hour', at)"), "GROUP BY", "no watermark ends its groups"),
+    (
+        "SELECT date_trunc('hour', at) AS key, CAST(count(*) AS STRING) AS value FROM source GROUP BY 1",
+        "GROUP BY",
+        "no",
+    ),
+    ("SELECT DISTINCT id AS key, id AS value FROM source", "DISTINCT", "no watermark ends its groups"),
+    ("SELECT DISTINCT id AS key, date_trunc('hour', at) AS value FROM source", "DISTINCT", "no watermark ends"),
+    (_counted("session_window(at, '5 minutes')"), "GROUP BY", "by session_window alone"),
+)
+# With update: as above.
+REFUSED_UPDATES = (
+    (_counted("id, session_window(at, '5 minutes')"), "session_window", "outputMode update"),
+    (_counted("session_window(at, '5 minutes')"), "session_window", "outputMode update"),
+)
+
 # The columns of the view for the joins below.
 JOIN_COLUMNS = {"id": "STRING", "order_id": "STRING", "amount": "STRING", "at": "TIMESTAMP"}
 JOIN = """

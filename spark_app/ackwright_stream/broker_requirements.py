@@ -104,5 +104,5 @@ def unmet_by_group(group: str, others: OtherMembers) -> Unmet | None:
     return Unmet(
         Reason.GROUP_IN_USE,
         f"consumer group {group} is used by other consumers ({others})",
-        "stop them, or choose another source.groupId",
+        "stop them, or recreate the pipeline with another source.groupId",
     )

@@ -226,8 +226,10 @@ def check_stateful(output: DataFrame, state: StateSettings) -> None:
         behind, before = keeping[: of_processors[0]], keeping[of_processors[-1] + 1 :]  # a step precedes its inputs
         others = {*behind, *before} - (_DEDUPLICATION - {*behind})
         processors.check_processor(output, state, {_SQL_WORDS[name] for name in others})
-    if state.output_mode == "append" and output.isStreaming:
-        _require_groups_that_end(output)
+    if output.isStreaming:
+        _require_groups_beside_sessions(output, state.output_mode)
+        if state.output_mode == "append":
+            _require_groups_that_end(output)
 
 
 def _require_groups_that_end(output: DataFrame) -> None:
@@ -242,7 +244,28 @@ def _require_groups_that_end(output: DataFrame) -> None:
                 Reason.INVALID_TRANSFORM,
                 f"the transform uses {construct} with state.outputMode append, and no watermark ends its groups, so "
                 "none would ever be written; declare source.eventTime and have it or a window of it among the "
-                f"columns of {construct}, or write outputMode: update",
+                f"columns of {construct}, or write state.outputMode: update, if the sink takes it",
+            )
+
+
+def _require_groups_beside_sessions(output: DataFrame, output_mode: str) -> None:
+    """Raises JobError(INVALID_TRANSFORM) for session windows as Spark does not have them in a stream.
+
+    Spark itself refuses them only when the query starts, and without a further column in its first micro-batch.
+    """
+    for step in state_steps(output):
+        if step.kind != "Aggregate" or not any(key.session for key in step.keys):
+            continue
+        if output_mode == "update":
+            raise JobError(
+                Reason.INVALID_TRANSFORM,
+                "the transform uses session_window with state.outputMode update, which Spark refuses; write append",
+            )
+        if all(key.session for key in step.keys):
+            raise JobError(
+                Reason.INVALID_TRANSFORM,
+                "the transform groups by session_window alone, which Spark refuses; add a column, such as "
+                "GROUP BY kafka.topic, session_window(…)",
             )
 
 

@@ -51,7 +51,8 @@ class _Loader(yaml.SafeLoader):
 
     def compose_document(self) -> yaml.Node | None:
         node = super().compose_document()
-        _extent(node, {})
+        if node is not None:
+            _extent(node, {})
         return node
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:

@@ -35,10 +35,11 @@ _STATEFUL = (
     "is not declared so",
     "declare spec.state for a stateful pipeline, and spec.source.eventTime for its watermark",
 )
-_DERIVED = ("is derived from the guarantee", "remove it; `ackwright plan` shows its value")
+_DERIVED = ("is derived from the guarantee", "remove it; `ackwright plan --details` shows its value")
 _REFUSED: Mapping[str, tuple[str, str]] = {
     **dict.fromkeys(("minPartitions", "maxRecordsPerPartition"), _SPLITS_RANGES),
-    **dict.fromkeys(("state", "stateful", "stateStore", "watermark", "window", "outputMode", "lanes"), _STATEFUL),
+    **dict.fromkeys(("state", "stateful", "stateStore", "watermark", "window", "outputMode"), _STATEFUL),
+    "lanes": ("a lane is a partition of the source", "remove it; add partitions to the topic"),
     **dict.fromkeys(("failOnDataLoss", "isolationLevel", "transactionalId", "idempotence"), _DERIVED),
     **dict.fromkeys(
         ("username", "password"),

@@ -24,6 +24,8 @@ from ackwright_stream.reasons import Reason
 
 _SQL = "spec.transform.sql"
 _SCHEMA = "spec.source.schema"
+_EVENT_TIME = "spec.source.eventTime.column"
+_TIMES = ("TIMESTAMP", "TIMESTAMP_NTZ")
 _ANSI = "spark.sql.ansi.enabled"
 _INSTALL = "install ackwright with the extra operator: pip install 'ackwright[operator]'"
 
@@ -66,7 +68,7 @@ def of_texts(pipeline: DeliveryPipeline) -> TextFindings:
         Problem(_SCHEMA, ddl, p.problem, p.remedy, reason=p.reason, offset=p.offset) for p in schema.problems
     )
     transform = _transform(pipeline, schema)
-    return replace(transform, errors=(*of_schema, *transform.errors))
+    return replace(transform, errors=(*of_schema, *_event_time(pipeline, schema), *transform.errors))
 
 
 def texts_of(pipeline: DeliveryPipeline) -> tuple[object, ...]:
@@ -97,6 +99,30 @@ def _view(pipeline: DeliveryPipeline, schema: Schema) -> dict[str, str] | None:
             return None if schema.columns is None else {**schema.columns, METADATA: ""}
         case _:
             assert_never(format)
+
+
+def _event_time(pipeline: DeliveryPipeline, schema: Schema) -> Iterator[Violation]:
+    """What is wrong with source.eventTime.column."""
+    declared, view = pipeline.spec.source.event_time, _view(pipeline, schema)
+    if declared is None or view is None or pipeline.spec.state is None:
+        return
+    written = declared.column
+    name = written[1:-1].replace("``", "`") if len(written) > 2 and written[0] == written[-1] == "`" else written
+    types = {column.lower(): kind for column, kind in view.items()}
+    kind = types.get(name.lower())
+    if name.lower() == METADATA:
+        problem = f"the column {METADATA} is the record's metadata, and an event time must be TIMESTAMP"
+        yield Problem(_EVENT_TIME, written, problem, "name a column of source.schema")
+    elif kind is None and "." not in name:
+        nearest = difflib.get_close_matches(name.lower(), types, n=1, cutoff=0.6)
+        problem, remedy = f"there is no column {name} in the view source", f"columns: {', '.join(sorted(types))}"
+        if pipeline.spec.source.schema_ddl is None:
+            problem = f"{problem}; with format {pipeline.spec.source.format} it has no time"
+            remedy = "choose a format with columns, such as json with source.schema"
+        yield Problem(_EVENT_TIME, written, problem, f"did you mean {nearest[0]}?" if nearest else remedy)
+    elif kind and kind not in _TIMES:
+        problem = f"the column {name} is {kind}, and an event time must be TIMESTAMP"
+        yield Problem(_EVENT_TIME, written, problem, f"declare it as {name} TIMESTAMP in source.schema")
 
 
 def _transform(pipeline: DeliveryPipeline, schema: Schema) -> TextFindings:

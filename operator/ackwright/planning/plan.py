@@ -105,9 +105,11 @@ class DeliveryPlan:
     def promise(self) -> Promise:
         """What follows from the guarantee with this sink and this state."""
         promise, output = TERMS[self.guarantee].promise, self.sink.summary
+        if self.state:
+            promise = state.promised(promise, self.guarantee, self.sink.guarantee)
         if output:
             promise = replace(promise, reader=output.reader, cost=output.cost)
-        return state.promised(promise, self.guarantee, self.sink.guarantee) if self.state else promise
+        return replace(promise, position=promise.position.format(commit=output.commit if output else "transaction"))
 
     @property
     def needs_registry(self) -> bool:

@@ -23,7 +23,7 @@ class Caveat:
 class Promise:
     """What follows from one guarantee, beside the settings of clients."""
 
-    position: str  # when a position moves, in words
+    position: str  # when a position moves, in words; {commit}: as OutputSummary.commit
     after_a_crash: str
     reader: str  # what the reader of the output has to do, in words
     cost: str  # what the guarantee costs, in words
@@ -79,7 +79,7 @@ PROMISES: Mapping[Guarantee, Promise] = {
         expiry=None,
     ),
     Guarantee.EXACTLY_ONCE: Promise(
-        position="in the same transaction as the output",
+        position="in the same {commit} as the output",
         after_a_crash="only lanes that had not committed run again",
         reader="isolation.level=read_committed",
         cost="one transaction per task and micro-batch; a record is visible when its task has committed",
@@ -116,7 +116,7 @@ STATEFUL_PROMISES: Mapping[Guarantee, StatefulPromise] = {
         downstream=_OLDER_ROW,
     ),
     Guarantee.EXACTLY_ONCE: StatefulPromise(
-        position="in the same transaction as the output and the decision of the micro-batch",
+        position="in the same {commit} as the output and the decision of the micro-batch",
         after_a_crash="the micro-batch that was not committed runs again, with the state from before it",
         cost=f"{_ONE_TRANSACTION}; a record is visible when the micro-batch has committed",
     ),

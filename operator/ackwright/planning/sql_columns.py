@@ -27,6 +27,8 @@ MAX_NAME, _MAX_CANDIDATES, _MAX_LISTED = 100, 1_000, 50
 _MAX_COLUMNS = 5_000
 # Functions that name the columns that they return.
 _GENERATORS = (exp.Explode, exp.ExplodeOuter, exp.Posexplode, exp.PosexplodeOuter, exp.Inline, exp.UDTF, exp.JSONTable)
+# Expressions that Spark names by their text, such as count(1).
+_PRINTED = (exp.AggFunc, exp.Literal, exp.Upper, exp.Lower, exp.Concat, exp.Case, exp.Coalesce, exp.If)
 
 
 @dataclass(frozen=True)
@@ -190,7 +192,14 @@ def _output(expression: exp.Expr, available: tuple[Output, ...] | None, tables: 
             return None  # source.*
         name = expression.name.lower()
         return Output(name, _start(expression), _type(expression, available, tables))
-    plain = isinstance(expression, exp.Literal | exp.Upper | exp.Lower | exp.Concat | exp.Case | exp.Coalesce | exp.If)
+    if isinstance(expression, exp.Cast) and isinstance(expression.this, exp.Column):
+        inner = _output(expression.this, available, tables)  # Spark names it by its column
+        qualified = [part.name.lower() for part in expression.this.parts[:-1]]
+        known = inner and (not qualified or (len(qualified) == 1 and qualified[0] in tables))
+        return Output(inner.name, _start(expression)) if inner and known else None
+    if isinstance(expression, exp.Filter):
+        expression = expression.this
+    plain = isinstance(expression, _PRINTED)
     binary = isinstance(expression, exp.Binary) and not isinstance(expression, exp.Dot)
     if plain or binary:
         return Output(None, _start(expression))

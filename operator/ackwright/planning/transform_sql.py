@@ -20,6 +20,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 from ackwright.planning import sql_functions
 from ackwright.planning.schema_ddl import TextProblem
 from ackwright.planning.sql_columns import MAX_PROBLEMS, VIEW, Output, SelectColumns, offset_of
+from ackwright.planning.sql_groups import group_problems
 from ackwright.planning.sql_joins import Construct, StateTerms, is_join, join_problems
 from ackwright.planning.sql_parser import TooComplex, parse, tokenize
 from ackwright_stream.reasons import Reason
@@ -156,8 +157,11 @@ def _of_trees(
     if structure:
         return Judgement(tuple(dict.fromkeys(structure))[:MAX_PROBLEMS], start=start)
     columns = SelectColumns(view)
-    output = columns.output(tree)
-    return Judgement(tuple(columns.problems), output, start)
+    output, problems = columns.output(tree), tuple(columns.problems)
+    if state is not None and not problems:
+        names = None if view is None else frozenset(name.lower() for name in view)
+        problems = tuple(group_problems(tree, tokens, state, names))[:MAX_PROBLEMS]
+    return Judgement(problems, output, start)
 
 
 def _invalid(offset: int, problem: str, remedy: str) -> TextProblem:

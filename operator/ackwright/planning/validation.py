@@ -255,7 +255,9 @@ def _standby_of_bounded_run(pipeline: DeliveryPipeline) -> Iterator[Broken]:
 
 
 def _standby_with_volume(pipeline: DeliveryPipeline) -> Iterator[Broken]:
-    if pipeline.spec.standby and pipeline.spec.checkpoint and pipeline.spec.checkpoint.volume:
+    """Of a stateful pipeline, which needs its volume, the standby is refused anyway."""
+    spec = pipeline.spec
+    if spec.standby and spec.state is None and spec.checkpoint and spec.checkpoint.volume:
         yield Broken("spec.standby")
 
 
@@ -345,9 +347,15 @@ _VALIDATIONS: tuple[Validation[DeliveryPipeline], ...] = (
     Validation(
         "the drivers run on two nodes, and only one node at a time can mount the checkpoint's volume",
         "remove standby, or checkpoint.volume, which a stateless pipeline does not need",
-        ("spec.standby", "spec.checkpoint"),
+        ("spec.standby", "spec.checkpoint", "spec.state"),
         _standby_with_volume,
-        cel=(Cel("!self.standby || !has(self.checkpoint) || !has(self.checkpoint.volume)", on="spec", at=".standby"),),
+        cel=(
+            Cel(
+                "!self.standby || has(self.state) || !has(self.checkpoint) || !has(self.checkpoint.volume)",
+                on="spec",
+                at=".standby",
+            ),
+        ),
     ),
     Validation(
         state.IN_DRIVER,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
 
 from ackwright.api.checks import Validation
@@ -87,6 +87,7 @@ class OutputSummary:
     target: str  # where it is
     reader: str  # what its reader has to do, in words
     cost: str  # what the guarantee costs, in words
+    commit: str  # what has output and positions under exactly-once: transaction, commit, snapshot or file
 
 
 @dataclass(frozen=True)
@@ -160,6 +161,8 @@ class Sink(Model, ABC):
     # Whether a stateful pipeline with a weaker guarantee than exactly-once writes its output outside of the commit of
     # the decision. If not, one commit has both under each guarantee: two would be more work.
     WRITES_APART: ClassVar[bool] = False
+    # As OutputSummary.cost of a stateful pipeline; only for a sink that does not write apart.
+    COST_WITH_STATE: ClassVar[str] = ""
     CLUSTER_PATH: ClassVar[str] = ""  # of the fields of `cluster`; only for a sink that may have one
 
     @classmethod
@@ -262,9 +265,19 @@ class Sink(Model, ABC):
         """When a standby takes over; None: there can be none."""
         return None
 
+    def named_columns(self) -> tuple[tuple[str, str], ...]:
+        """The columns of the output that its fields name, behind the path of the field."""
+        return ()
+
     def output_problems(self, columns: Sequence[OutputColumn]) -> Iterator[OutputProblem]:
         """What the job certainly refuses in the columns of the transform's output."""
-        return iter(())
+        names = {column.name for column in columns}
+        for field, name in self.named_columns():
+            # Spark may name a column count(1), but none as other names are.
+            if name.lower() not in names and (None not in names or name.isidentifier()):
+                listed = ", ".join(sorted(filter(None, names))) or "none with a name"
+                problem = f"{field} names the column {name}, which the transform does not return"
+                yield OutputProblem(None, problem, f"return it, or correct the field; columns: {listed}")
 
     def cluster(self) -> Kafka | None:
         """The Kafka cluster of rows and positions, if it is not the source's. Its connection is the field
@@ -288,7 +301,9 @@ class Sink(Model, ABC):
         if stateful and not self.WRITES_APART:
             guarantee = Guarantee.EXACTLY_ONCE
         settings = (self.settings_with_state if stateful else self.settings)(guarantee, largest_message)
-        job, link = self.to_job(group), self.link(guarantee, settings)
+        job, link, summary = self.to_job(group), self.link(guarantee, settings), self.summary(guarantee)
+        if summary and stateful:
+            summary = replace(summary, cost=self.COST_WITH_STATE)
         return SinkPlan(
             guarantee=guarantee,
             job=self.with_decisions(job) if stateful else job,
@@ -310,7 +325,7 @@ class Sink(Model, ABC):
             commit=self.commit_with_state(group) if stateful else self.commit(group),
             standby=self.standby(),
             reader=self.reader(guarantee),
-            summary=self.summary(guarantee),
+            summary=summary,
         )
 
 

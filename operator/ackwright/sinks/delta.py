@@ -45,6 +45,9 @@ class DeltaSink(SinkWithLetterTopic):
 
     NAME = "delta"
     TAKES_DECISIONS = True
+    COST_WITH_STATE = (
+        "one commit to the table and one file beside the state per micro-batch; its rows become visible together"
+    )
 
     path: Annotated[
         StoragePath,
@@ -93,6 +96,9 @@ class DeltaSink(SinkWithLetterTopic):
         caveat, weakness = self._caveat(guarantee)
         return Link("sink table", self.path, _COMMIT, caveat, weakness)
 
+    def named_columns(self) -> tuple[tuple[str, str], ...]:
+        return tuple((f"{_PATH}.partitionColumns", name) for name in self.partition_columns)
+
     def secrets(self) -> tuple[SecretFile, ...]:
         credentials = self.s3.credentials_secret if self.s3 else None
         return (SecretFile("credentials", credentials.name),) if credentials else ()
@@ -114,7 +120,7 @@ class DeltaSink(SinkWithLetterTopic):
 
     def summary(self, guarantee: Guarantee) -> OutputSummary:
         reader = "deduplicate" if guarantee is Guarantee.AT_LEAST_ONCE else "nothing"
-        return OutputSummary(f"Delta table {self.path}", reader, _COST[guarantee])
+        return OutputSummary(f"Delta table {self.path}", reader, _COST[guarantee], "commit")
 
     def to_job(self, group: str) -> jobspec.DeltaSink:
         s3 = self.s3 or S3()

@@ -41,6 +41,7 @@ class FilesSink(SinkWithLetterTopic):
 
     NAME = "files"
     TAKES_DECISIONS = True
+    COST_WITH_STATE = "one file per micro-batch, also without rows; its rows become visible together"
 
     path: Annotated[
         StoragePath,
@@ -103,7 +104,7 @@ class FilesSink(SinkWithLetterTopic):
 
     def summary(self, guarantee: Guarantee) -> OutputSummary:
         reader = "deduplicate" if guarantee is Guarantee.AT_LEAST_ONCE else "nothing"
-        return OutputSummary(f"Parquet files in {self.path}", reader, _COST[guarantee])
+        return OutputSummary(f"Parquet files in {self.path}", reader, _COST[guarantee], "file")
 
     def to_job(self, group: str) -> jobspec.FilesSink:
         s3 = self.s3 or S3()

@@ -153,6 +153,9 @@ class IcebergSink(SinkWithLetterTopic):
 
     NAME = "iceberg"
     TAKES_DECISIONS = True
+    COST_WITH_STATE = (
+        "one snapshot of the table and one file beside the state per micro-batch; its rows become visible together"
+    )
 
     catalog: Annotated[IcebergCatalog, About("The catalog of the table.")]
     table: Annotated[
@@ -217,6 +220,9 @@ class IcebergSink(SinkWithLetterTopic):
         caveat, weakness = self._caveat(guarantee)
         return Link("sink table", f"{self.table} in {self.catalog.uri}", _COMMIT, caveat, weakness)
 
+    def named_columns(self) -> tuple[tuple[str, str], ...]:
+        return tuple((f"{_PATH}.partitionColumns", name) for name in self.partition_columns)
+
     def secrets(self) -> tuple[SecretFile, ...]:
         catalog, tls, s3 = self.catalog, self.catalog.tls, self.s3
         logins = (
@@ -246,7 +252,7 @@ class IcebergSink(SinkWithLetterTopic):
 
     def summary(self, guarantee: Guarantee) -> OutputSummary:
         reader = "deduplicate" if guarantee is Guarantee.AT_LEAST_ONCE else "nothing"
-        return OutputSummary(f"Iceberg table {self.table}", reader, _COST[guarantee])
+        return OutputSummary(f"Iceberg table {self.table}", reader, _COST[guarantee], "snapshot")
 
     def to_job(self, group: str) -> jobspec.IcebergSink:
         s3, catalog = self.s3 or S3(), self.catalog

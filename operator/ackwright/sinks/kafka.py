@@ -322,6 +322,9 @@ def _output_problems(columns: Sequence[OutputColumn], format: Format, *, has_top
         yield OutputProblem(None, problem, "select one: … AS value")
     for i, column in enumerate(columns):
         if column.name is None:
+            if not of_columns and "value" in names:
+                problem = f"returns a column without a name, and sink format {format} writes value alone"
+                yield OutputProblem(i, problem, "leave it out, or choose format: json")
             continue
         if column.name in names[:i]:
             yield OutputProblem(i, f"returns the column {column.name} twice", "rename one")

@@ -105,6 +105,7 @@ class PostgresSink(Sink):
     DEAD_LETTERS_IN = "table"
 
     TAKES_DECISIONS = True
+    COST_WITH_STATE = "one transaction of the database per micro-batch; its rows become visible together"
 
     host: Annotated[Host, About("The server; the name in its certificate.", ChangeClass.RESTART, _ADDRESS)]
     port: Annotated[Port, About("The server's port.", ChangeClass.RESTART, _ADDRESS)] = 5432
@@ -214,6 +215,11 @@ class PostgresSink(Sink):
         letters = self.dead_letter
         return DeadLetters("table", letters.table, letters.max_fraction, f"{_PATH}.deadLetter") if letters else None
 
+    def named_columns(self) -> tuple[tuple[str, str], ...]:
+        optional = (("versionColumn", self.version_column), ("deletedColumn", self.deleted_column))
+        named = (*(("key", name) for name in self.key), *((field, name) for field, name in optional if name))
+        return tuple((f"{_PATH}.{field}", name) for field, name in named)
+
     def secrets(self) -> tuple[SecretFile, ...]:
         ca = self.tls.ca_secret if self.tls else None
         return (
@@ -252,6 +258,7 @@ class PostgresSink(Sink):
             f"table {self._name} of database {self.database}",
             "deduplicate" if repeated else "nothing",
             _COST[guarantee],
+            "transaction",
         )
 
     def to_job(self, group: str) -> jobspec.PostgresSink:

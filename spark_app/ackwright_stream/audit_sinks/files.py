@@ -252,8 +252,8 @@ class FilesReader(AppendedRows):
             if entry["group"] != self._job.group:
                 raise JobError(
                     Reason.TABLE_UNSUITABLE,
-                    f"{self._sink.path} belongs to the pipeline with the group {entry['group']}; correct "
-                    "sink.files.path",
+                    f"{self._sink.path} belongs to the pipeline with the group {entry['group']}; audit "
+                    "the pipeline whose sink.files.path it is",
                 )
             return entry
 

@@ -180,7 +180,7 @@ def test_undeclared_topics_and_a_group_in_use_are_reported() -> None:
         f"consumer group {plan.group}",
         Verdict.FAILED,
         f"consumer group {plan.group} is used by other consumers (client.id billing)",
-        "stop them, or choose another source.groupId",
+        "stop them, or recreate the pipeline with another source.groupId",
     )
 
 

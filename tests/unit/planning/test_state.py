@@ -62,6 +62,7 @@ def pipeline(**spec: Any) -> DeliveryPipeline:
 
 
 DELTA = {"delta": {"path": "/table"}}
+ICEBERG = {"iceberg": {"table": "ns.t", "catalog": {"uri": "http://catalog:8181"}}}
 FILES = {"files": {"path": "/rows"}}
 
 
@@ -113,6 +114,13 @@ def test_what_is_not_built_is_refused_by_name(spec: dict[str, Any], problem: str
     with pytest.raises(InvalidSpec) as caught:
         plan(pipeline(**spec))
     assert problem in caught.value.message
+
+
+def test_a_standby_of_a_stateful_pipeline_is_not_advised_to_do_without_its_volume() -> None:
+    with pytest.raises(InvalidSpec) as caught:
+        plan(pipeline(standby=True))
+    [violation] = caught.value.violations
+    assert (violation.field, violation.remedy) == ("spec.standby", "remove standby")
 
 
 @pytest.mark.parametrize("guarantee", Guarantee)
@@ -347,7 +355,73 @@ def problems(sql: str, **spec: Any) -> list[str]:
 
 def test_groups_and_distinct_are_accepted() -> None:
     assert problems(SQL) == []
-    assert problems("SELECT DISTINCT CAST(at AS STRING) AS value FROM source") == []
+    assert problems("SELECT DISTINCT CAST(at AS STRING) AS value FROM source", state={"outputMode": "update"}) == []
+
+
+@pytest.mark.parametrize(
+    ("column", "source", "problem"),
+    [
+        ("att", {}, "there is no column att in the view source; did you mean at?"),
+        ("n", {}, "the column n is BIGINT, and an event time must be TIMESTAMP; declare it as"),
+        ("kafka", {}, "the column kafka is the record's metadata"),
+        ("at", {"format": "string", "schema": None}, "there is no column at in the view source; with format string"),
+    ],
+)
+def test_the_event_time_is_a_timestamp_of_the_view(column: str, source: dict[str, Any], problem: str) -> None:
+    of_source = {"schema": "at TIMESTAMP, n BIGINT", "eventTime": {"column": column, "watermark": "10s"}, **source}
+    merged = {name: v for name, v in {**DOCUMENT["spec"]["source"], **of_source}.items() if v is not None}
+    sql = "SELECT CAST(count(*) AS STRING) AS value FROM source GROUP BY kafka.topic"
+    [refused] = problems(sql, source=merged, state={"outputMode": "update"})
+    assert refused.startswith(f"spec.source.eventTime.column = '{column}': {problem}"), refused
+
+
+@pytest.mark.parametrize("column", ["at", "AT", "`at`", "ntz", "nested"])
+def test_an_event_time_that_may_be_one_is_not_refused(column: str) -> None:
+    of_source = {
+        **DOCUMENT["spec"]["source"],
+        "schema": "at TIMESTAMP, ntz TIMESTAMP_NTZ, nested STRUCT<start: TIMESTAMP, end: TIMESTAMP>",
+        "eventTime": {"column": column, "watermark": "10s"},
+    }
+    sql = "SELECT CAST(count(*) AS STRING) AS value FROM source GROUP BY kafka.topic"
+    assert problems(sql, source=of_source, state={"outputMode": "update"}) == []
+
+
+@pytest.mark.parametrize(
+    ("sql", "sink", "problem"),
+    [
+        ("SELECT n AS key, count(*) FROM source GROUP BY n", {"kafka": {"topic": "out"}}, "no column value"),
+        (
+            "SELECT 'a' AS value, count(*) FROM source GROUP BY n",
+            {"kafka": {"topic": "out"}},
+            "returns a column without a name, and sink format binary writes value alone",
+        ),
+        (
+            "SELECT n AS key, count(*) FROM source GROUP BY n",
+            {"kafka": {"topic": "out", "format": "json"}},
+            "the column key as INT",
+        ),
+        ("SELECT n, count(*) FROM source GROUP BY n", "upsert", "key names the column k, which the transform does not"),
+        ("SELECT n AS k, max(n) FROM source GROUP BY n", "version", "versionColumn names the column v, which"),
+        ("SELECT n, count(*) FROM source GROUP BY n, at", "delta", "partitionColumns names the column day, which"),
+        ("SELECT n, count(*) FROM source GROUP BY n, at", "iceberg", "partitionColumns names the column day, which"),
+    ],
+)
+def test_columns_that_the_sink_needs_are_missed_beside_columns_without_a_name(
+    sql: str, sink: str | dict[str, Any], problem: str
+) -> None:
+    sinks: dict[str, dict[str, Any]] = {
+        "upsert": table(mode="upsert", key=["k"]),
+        "version": table(mode="upsert", key=["k"], versionColumn="v"),
+        "delta": {"delta": {"path": "/table", "partitionColumns": ["day"]}},
+        "iceberg": {"iceberg": {**ICEBERG["iceberg"], "partitionColumns": ["day"]}},
+    }
+    chosen = sinks[sink] if isinstance(sink, str) else sink
+    appends = sink in ("delta", "iceberg", "version")
+    mode = "append" if appends else "update"
+    grouped = f"{sql}, at" if sink == "version" else sql
+    source = {**DOCUMENT["spec"]["source"], "schema": "at TIMESTAMP, n INT"}
+    errors = problems(grouped, sink=chosen, state={"outputMode": mode}, source=source)
+    assert any(problem in text for text in errors), errors
 
 
 @pytest.mark.parametrize(("sql", "problem"), NOT_BUILT)
@@ -407,6 +481,30 @@ def test_summary_and_chain_say_that_a_micro_batch_is_one_transaction_of_the_driv
     assert "state" not in {link.name for link in chain(stateless).links}
 
 
+@pytest.mark.parametrize(
+    ("sink", "cost", "commit"),
+    [
+        (table(), "one transaction of the database per micro-batch; its rows become visible together", "transaction"),
+        (DELTA, "one commit to the table and one file beside the state per micro-batch; its rows", "commit"),
+        (ICEBERG, "one snapshot of the table and one file beside the state per micro-batch; its rows", "snapshot"),
+        (FILES, "one file per micro-batch, also without rows; its rows become visible together", "file"),
+    ],
+    ids=["postgres", "delta", "iceberg", "files"],
+)
+@pytest.mark.parametrize("guarantee", Guarantee)
+def test_the_cost_is_that_of_the_commit_of_the_sink(
+    sink: dict[str, Any], cost: str, commit: str, guarantee: Guarantee
+) -> None:
+    compiled = plan(pipeline(sink=sink, guarantee=guarantee.value))
+    assert summary(compiled).costs[0].startswith(cost)
+    position = f"in the same {commit} as the output and the decision of the micro-batch"
+    assert compiled.promise.position == position
+    stateless = plan(
+        pipeline(sink=sink, state=None, source={"topics": ["in"]}, transform={"sql": "SELECT value FROM source"})
+    )
+    assert stateless.promise.position == f"in the same {commit} as the output"
+
+
 def test_a_declared_source_feeds_the_state() -> None:
     topics = [{"name": "in", "partitions": 3}, {"name": "out", "partitions": 3}]
     feeding = {t.name for t in plan(pipeline(topics=topics)).topics if t.feeds_state}
@@ -432,7 +530,6 @@ def test_output_in_postgresql_needs_no_topic_of_decisions(sink: dict[str, Any], 
     for role in Role:
         assert DECISIONS_TOPIC not in {need.resource.name for need in needs(compiled)[role]}
     assert values(compiled.commit)["decisions"] == "ackwright.decisions"
-    assert summary(compiled).costs[0].startswith("one transaction of the driver per micro-batch")
 
 
 SINKS = {

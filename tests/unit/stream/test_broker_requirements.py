@@ -72,7 +72,7 @@ def test_a_group_with_other_members_is_in_use() -> None:
     assert in_use is not None
     assert in_use.reason is Reason.GROUP_IN_USE
     assert in_use.cause == "consumer group g is used by other consumers (client.id alpha, beta, gamma)"
-    assert in_use.remedy == "stop them, or choose another source.groupId"
+    assert in_use.remedy == "stop them, or recreate the pipeline with another source.groupId"
     new = unmet_by_group("g", OtherMembers((), True))
     assert new is not None
     assert "(group.protocol=consumer)" in new.cause

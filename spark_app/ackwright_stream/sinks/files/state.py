@@ -150,8 +150,8 @@ class StateLog:
         if entry.state.group != self._group:
             raise JobError(
                 Reason.TABLE_UNSUITABLE,
-                f"{self._sink.path} belongs to the pipeline with the group {entry.state.group}; write another path to "
-                "sink.files.path, or remove what is there",
+                f"{self._sink.path} belongs to the pipeline with the group {entry.state.group}; recreate "
+                "this one with another sink.files.path, or remove what is there",
             )
         return entry
 

@@ -35,8 +35,8 @@ class IcebergStore(StagingStore[Version, DataFile]):
         if self.sink.catalog == SQL and not self.job.spark.get("spark.master", "local").startswith("local"):
             raise JobError(
                 Reason.INVALID_SPEC,
-                f"the catalog {self.sink.uri} is a file, which the pods of a cluster cannot share safely; use one "
-                "of type rest",
+                f"the catalog {self.sink.uri} is a file, which the pods of a cluster cannot share safely; "
+                "write the http:// or https:// address of a REST catalog to sink.iceberg.catalog.uri",
             )
         super().check(rows)
 

@@ -151,7 +151,8 @@ def missing(sink: PostgresSink) -> JobError:
     return JobError(
         Reason.TABLE_UNSUITABLE,
         f"the database {sink.database} has no table {sink.schema}.{sink.table}, or the role may not use its schema; "
-        "create it, correct sink.postgres.schema and table, or set createTable: true",
+        "create it, or set createTable: true; if the name is wrong, recreate the pipeline with the right "
+        "sink.postgres.schema and table",
     )
 
 

@@ -29,7 +29,10 @@ class Place:
 
     def missing(self, *, delivered: bool = False) -> JobError:
         """The error for a table that does not exist. delivered: the pipeline has delivered to it."""
-        remedy = f"create it, correct {self.spec}.{self.field}, or set createTable: true"
+        remedy = (
+            "create it, or set createTable: true; if the name is wrong, recreate the pipeline with the right "
+            f"{self.spec}.{self.field}"
+        )
         if delivered:
             remedy = f"the pipeline has delivered to it: correct the address in {self.spec}, or restore the table"
         return JobError(Reason.TABLE_UNSUITABLE, f"there is no {self.kind} {self.name}; {remedy}")
