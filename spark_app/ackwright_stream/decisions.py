@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Self
 
 from ackwright_stream.errors import JobError
-from ackwright_stream.jobspec import JobSpec, Reason, StateSettings
+from ackwright_stream.jobspec import DEFAULT_TIME_ZONE, TIME_ZONE, JobSpec, Reason, StateSettings
 from ackwright_stream.positions import Lane, Position
 from ackwright_stream.reasons import REASONS
 from ackwright_stream.spark_internals.state import StateEntry
@@ -230,11 +230,13 @@ def fingerprint(job: JobSpec, settings: StateSettings) -> str:
     """Identifies what computes the state: state of one query means nothing to another one.
 
     A Python function is identified by its name, and a schema in a registry by its subject. The delay of the watermark
-    is left out: stored state does not depend on it, and a decision has the watermark itself.
+    is left out: stored state does not depend on it, and a decision has the watermark itself. The time zone is part of
+    it, because casts, dates and windows of days depend on it.
     """
     source = [job.source.format.value, job.source.subject or job.source.schema]
     query = [asdict(job.transform), settings.partitions, settings.output_mode, settings.event_time]
-    text = json.dumps([source, query])
+    time_zone = job.spark.get(TIME_ZONE, DEFAULT_TIME_ZONE)
+    text = json.dumps([source, query] if time_zone == DEFAULT_TIME_ZONE else [source, query, time_zone])
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

@@ -104,8 +104,8 @@ def open_directory(
         raise JobError(
             Reason.INVALID_TRANSFORM,
             f"the state behind batch {last.batch} is of another query: the transform, the source's format or schema, "
-            "or the settings of the state have changed; undo the change, or create a pipeline with another "
-            "source.groupId and another checkpoint",
+            "the settings of the state, or the time zone have changed; undo the change, or create a pipeline with "
+            "another source.groupId and another checkpoint",
         )
     loss = loss_of(last.to_json(), last.positions)
     problem = missing_state(files, last) or missing_types(files, last, required=processor is not None)
