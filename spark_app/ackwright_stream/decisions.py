@@ -213,14 +213,14 @@ def offsets_of_next(text: str, watermark_ms: int, now_ms: int, *, always_due: bo
     return "\n".join([version, json.dumps(next_metadata, separators=(",", ":")), *sources])
 
 
-def continues(text: str, last: Decision, positions: Mapping[Lane, int]) -> bool:
-    """Whether an entry of Spark's log of offsets may be that of the batch behind the last decision.
+def continues(text: str, watermark_ms: int, positions: Mapping[Lane, int]) -> bool:
+    """Whether an entry of Spark's log of offsets may be that of the batch that begins at these positions.
 
-    positions: where each lane is now, also those that were added since the decision.
+    watermark_ms: of that batch, milliseconds since 1970; 0: none.
     """
     try:
         ends, metadata = offsets_of(text), json.loads(text.splitlines()[1])
-        same_watermark = metadata["batchWatermarkMs"] == last.watermark_ms
+        same_watermark = metadata["batchWatermarkMs"] == watermark_ms
     except (AttributeError, IndexError, KeyError, TypeError, ValueError):
         return False
     return same_watermark and ends.keys() == positions.keys() and all(ends[x] >= positions[x] for x in positions)
