@@ -39,7 +39,7 @@ class Piece:
 
     records: int
     hash: bytes  # SHA-256 of the stream
-    digest: bytes  # of the rows, whatever their order
+    digest: bytes  # of the rows, whatever their order; empty if they are never compared
     content: bytes | None  # the stream; None: it is in the file
     file: str | None = None  # below the location of the state
 
@@ -144,12 +144,17 @@ def clear(state: StateSettings, driver: int) -> None:
 
 
 def encode(
-    rows: Iterable[pa.RecordBatch], memory: int, driver: int, files: Callable[[], PieceFiles]
+    rows: Iterable[pa.RecordBatch],
+    memory: int,
+    driver: int,
+    files: Callable[[], PieceFiles],
+    *,
+    compared: bool = True,
 ) -> Iterator[Piece]:
     """The pieces of a task's rows, in their order; in files if together they have more than `memory` bytes.
 
-    driver: its number. Raises JobError if they cannot be stored; then no file of this attempt remains, as far as that
-    is possible.
+    driver: its number. compared: whether they have a digest, for which each row is hashed. Raises JobError if they
+    cannot be stored; then no file of this attempt remains, as far as that is possible.
     """
     attempt = f"{_DIRECTORY}/{driver}/{uuid.uuid4().hex}"
     in_memory: list[Piece] = []
@@ -157,7 +162,7 @@ def encode(
     opened: PieceFiles | None = None
     size = 0
     try:
-        for piece in _pieces(rows):
+        for piece in _pieces(rows, compared=compared):
             size += len(piece.content or b"")
             in_memory.append(piece)
             if size <= memory:
@@ -176,16 +181,18 @@ def encode(
     yield from in_memory
 
 
-def _pieces(rows: Iterable[pa.RecordBatch]) -> Iterator[Piece]:
+def _pieces(rows: Iterable[pa.RecordBatch], *, compared: bool) -> Iterator[Piece]:
     writer: pa.ipc.RecordBatchStreamWriter | None = None
+    hashes: int | None = None
     for batch in rows:
         for part in _parts(batch):
             if writer is None:
-                sink, records, hashes = pa.BufferOutputStream(), 0, 0
+                sink, records, hashes = pa.BufferOutputStream(), 0, 0 if compared else None
                 writer = pa.ipc.new_stream(sink, part.schema)
             writer.write_batch(part)
             records += part.num_rows
-            hashes += _hashes(part)
+            if hashes is not None:
+                hashes += _hashes(part)
             if sink.tell() >= PIECE_BYTES:
                 yield _complete(writer, sink, records, hashes)
                 writer = None
@@ -193,10 +200,12 @@ def _pieces(rows: Iterable[pa.RecordBatch]) -> Iterator[Piece]:
         yield _complete(writer, sink, records, hashes)
 
 
-def _complete(writer: pa.ipc.RecordBatchStreamWriter, sink: pa.BufferOutputStream, records: int, hashes: int) -> Piece:
+def _complete(
+    writer: pa.ipc.RecordBatchStreamWriter, sink: pa.BufferOutputStream, records: int, hashes: int | None
+) -> Piece:
     writer.close()
     content: bytes = sink.getvalue().to_pybytes()
-    return Piece(records, hashlib.sha256(content).digest(), _digest(hashes), content)
+    return Piece(records, hashlib.sha256(content).digest(), b"" if hashes is None else _digest(hashes), content)
 
 
 def _hashes(rows: pa.RecordBatch) -> int:

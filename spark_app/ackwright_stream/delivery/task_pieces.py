@@ -40,18 +40,19 @@ class Gathered(NamedTuple):
 
 
 def answers(
-    settings: StateSettings, driver: int, tasks: int, rows: Iterator[pa.RecordBatch]
+    settings: StateSettings, driver: int, tasks: int, rows: Iterator[pa.RecordBatch], *, compared: bool = True
 ) -> Iterator[pa.RecordBatch]:
     """What a task answers for its rows. In the task. tasks: how many share the memory of settings.batch_bytes.
 
-    driver: its number. Raises JobError if the rows cannot be stored.
+    driver: its number. compared: as for encoded_output.encode(). Raises JobError if the rows cannot be stored.
     """
     context = TaskContext.get()
     task = context.partitionId() if context else 0
     memory = settings.batch_bytes // tasks  # no task knows how much the others have
     rows = require_complete_input(rows, STATE.input)
     number = -1
-    for number, piece in enumerate(encoded_output.encode(rows, memory, driver, partial(files_of, settings))):
+    pieces = encoded_output.encode(rows, memory, driver, partial(files_of, settings), compared=compared)
+    for number, piece in enumerate(pieces):
         yield _answer(task, number, piece)
     if number < 0:
         yield _answer(task, 0, _NOTHING)

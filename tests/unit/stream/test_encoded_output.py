@@ -66,6 +66,14 @@ def test_a_digest_is_of_the_rows_in_any_order() -> None:
     assert in_memory([LARGE, LARGE]) != in_memory([])
 
 
+def test_rows_that_are_not_compared_are_not_hashed_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(encoded_output, "_hashes", lambda _: pytest.fail("rows were hashed"))
+    nowhere = lambda: pytest.fail("files were opened")  # noqa: E731
+    pieces = list(encode(ROWS, 1_000_000, DRIVER, nowhere, compared=False))
+    assert table(decode(pieces, nowhere)) == table(ROWS)
+    assert {piece.digest for piece in pieces} == {b""}
+
+
 @pytest.mark.parametrize(
     "other",
     [{"a": [b"x", None], "b": ["y", "z"]}, {"a": [b"x", b""], "b": ["z", "y"]}, {"b": [b"x", b""], "a": ["y", None]}],
