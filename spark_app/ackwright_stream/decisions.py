@@ -83,17 +83,21 @@ class Decision:
         return "v2\n" + json.dumps(values, separators=(",", ":"))
 
 
-def last_decision(text: str | None, committed: Mapping[Lane, Position | None]) -> Decision | None:
+def last_decision(
+    text: str | None, committed: Mapping[Lane, Position | None], restarts: Mapping[Lane, int] | None = None
+) -> Decision | None:
     """The decision behind which a driver continues; None if none was ever made.
 
-    text: of the last decision in the sink. committed: the positions of the source. Both were read after this driver has
+    text: of the last decision in the sink. committed: the positions of the source. restarts: where the lanes of
+    recreated topics begin, which have no position until this driver settles it. All were read after this driver has
     joined, so no other driver can move them. Raises JobError: STATE_LOST if they are not of the same batch: then one of
     them is lost or was moved, and it is not known which state belongs to the positions; INVALID_TRANSFORM if the source
     lacks a topic whose records the state has.
     """
     decided = {lane: position for lane, position in committed.items() if position and position.batch is not None}
     # Of every lane: the next driver names the batch in each position before it decides one itself.
-    loss = loss_of(text or "", {lane: position.offset for lane, position in committed.items() if position})
+    offsets = {lane: position.offset for lane, position in committed.items() if position}
+    loss = loss_of(text or "", {**(restarts or {}), **offsets})
     if text is None:
         if decided:
             lane, batch = min((lane, position.batch) for lane, position in decided.items())
