@@ -140,6 +140,18 @@ _EXAMPLES = {
 _WRAPPERS = ("STREAM_FAILED", "FOREACH_BATCH_USER_FUNCTION_ERROR", "TASK_WRITE_FAILED")
 
 
+class BatchEnded(Exception):
+    """What Spark is passed in place of a batch's error, which the driver has.
+
+    When a stream ends by an error, Spark searches its text for an interruption, by a pattern that recurses with each
+    character (StreamExecution.PROXY_ERROR). Behind the words of py4j, 3,000 characters end the stream's thread with a
+    StackOverflowError.
+    """
+
+    def __init__(self) -> None:
+        super().__init__("the driver has the error")
+
+
 def cause(failure: BaseException) -> JobError:
     """The cause of a failed query or batch, as a JobError.
 
