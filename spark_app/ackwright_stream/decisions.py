@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Self
 
 from ackwright_stream.errors import JobError
-from ackwright_stream.jobspec import JobSpec, Reason, StateSettings
+from ackwright_stream.jobspec import DEFAULT_TIME_ZONE, TIME_ZONE, JobSpec, Reason, StateSettings
 from ackwright_stream.positions import Lane, Position
 from ackwright_stream.reasons import REASONS
 from ackwright_stream.spark_internals.state import StateEntry
@@ -83,17 +83,21 @@ class Decision:
         return "v2\n" + json.dumps(values, separators=(",", ":"))
 
 
-def last_decision(text: str | None, committed: Mapping[Lane, Position | None]) -> Decision | None:
+def last_decision(
+    text: str | None, committed: Mapping[Lane, Position | None], restarts: Mapping[Lane, int] | None = None
+) -> Decision | None:
     """The decision behind which a driver continues; None if none was ever made.
 
-    text: of the last decision in the sink. committed: the positions of the source. Both were read after this driver has
+    text: of the last decision in the sink. committed: the positions of the source. restarts: where the lanes of
+    recreated topics begin, which have no position until this driver settles it. All were read after this driver has
     joined, so no other driver can move them. Raises JobError: STATE_LOST if they are not of the same batch: then one of
     them is lost or was moved, and it is not known which state belongs to the positions; INVALID_TRANSFORM if the source
     lacks a topic whose records the state has.
     """
     decided = {lane: position for lane, position in committed.items() if position and position.batch is not None}
     # Of every lane: the next driver names the batch in each position before it decides one itself.
-    loss = loss_of(text or "", {lane: position.offset for lane, position in committed.items() if position})
+    offsets = {lane: position.offset for lane, position in committed.items() if position}
+    loss = loss_of(text or "", {**(restarts or {}), **offsets})
     if text is None:
         if decided:
             lane, batch = min((lane, position.batch) for lane, position in decided.items())
@@ -213,14 +217,14 @@ def offsets_of_next(text: str, watermark_ms: int, now_ms: int, *, always_due: bo
     return "\n".join([version, json.dumps(next_metadata, separators=(",", ":")), *sources])
 
 
-def continues(text: str, last: Decision, positions: Mapping[Lane, int]) -> bool:
-    """Whether an entry of Spark's log of offsets may be that of the batch behind the last decision.
+def continues(text: str, watermark_ms: int, positions: Mapping[Lane, int]) -> bool:
+    """Whether an entry of Spark's log of offsets may be that of the batch that begins at these positions.
 
-    positions: where each lane is now, also those that were added since the decision.
+    watermark_ms: of that batch, milliseconds since 1970; 0: none.
     """
     try:
         ends, metadata = offsets_of(text), json.loads(text.splitlines()[1])
-        same_watermark = metadata["batchWatermarkMs"] == last.watermark_ms
+        same_watermark = metadata["batchWatermarkMs"] == watermark_ms
     except (AttributeError, IndexError, KeyError, TypeError, ValueError):
         return False
     return same_watermark and ends.keys() == positions.keys() and all(ends[x] >= positions[x] for x in positions)
@@ -230,11 +234,13 @@ def fingerprint(job: JobSpec, settings: StateSettings) -> str:
     """Identifies what computes the state: state of one query means nothing to another one.
 
     A Python function is identified by its name, and a schema in a registry by its subject. The delay of the watermark
-    is left out: stored state does not depend on it, and a decision has the watermark itself.
+    is left out: stored state does not depend on it, and a decision has the watermark itself. The time zone is part of
+    it, because casts, dates and windows of days depend on it.
     """
     source = [job.source.format.value, job.source.subject or job.source.schema]
     query = [asdict(job.transform), settings.partitions, settings.output_mode, settings.event_time]
-    text = json.dumps([source, query])
+    time_zone = job.spark.get(TIME_ZONE, DEFAULT_TIME_ZONE)
+    text = json.dumps([source, query] if time_zone == DEFAULT_TIME_ZONE else [source, query, time_zone])
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

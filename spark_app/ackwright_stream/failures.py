@@ -68,6 +68,18 @@ _S3A = re.compile(
 )
 # Spark wraps each failure to load state in the first of these. The data of a snapshot is checked when it is first read.
 _UNREAD = ("CANNOT_LOAD_STATE_STORE", "CHECKPOINT_FILE_CHECKSUM_VERIFICATION_FAILED")
+# Of state that it reads, and that has other columns or steps than the query.
+_MISFITS = (
+    "STATE_STORE_COLUMN_FAMILY_SCHEMA_INCOMPATIBLE",
+    "STATE_STORE_INVALID_CONFIG_AFTER_RESTART",
+    "STATE_STORE_INVALID_VALUE_SCHEMA_EVOLUTION",
+    "STATE_STORE_INVALID_VARIABLE_TYPE_CHANGE",
+    "STATE_STORE_KEY_ROW_FORMAT_VALIDATION_FAILURE",
+    "STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE",
+    "STATE_STORE_VALUE_ROW_FORMAT_VALIDATION_FAILURE",
+    "STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE",
+    "STREAMING_STATEFUL_OPERATOR_NOT_MATCH_IN_STATE_METADATA",
+)
 _UNREAD_DATA = re.compile(
     r"(?:^|: )org\.rocksdb\.RocksDBException: (?P<message>[^\n]*(?:Corruption|checksum mismatch)[^\n]*)", re.MULTILINE
 )
@@ -128,6 +140,18 @@ _EXAMPLES = {
 _WRAPPERS = ("STREAM_FAILED", "FOREACH_BATCH_USER_FUNCTION_ERROR", "TASK_WRITE_FAILED")
 
 
+class BatchEnded(Exception):
+    """What Spark is passed in place of a batch's error, which the driver has.
+
+    When a stream ends by an error, Spark searches its text for an interruption, by a pattern that recurses with each
+    character (StreamExecution.PROXY_ERROR). Behind the words of py4j, 3,000 characters end the stream's thread with a
+    StackOverflowError.
+    """
+
+    def __init__(self) -> None:
+        super().__init__("the driver has the error")
+
+
 def cause(failure: BaseException) -> JobError:
     """The cause of a failed query or batch, as a JobError.
 
@@ -173,15 +197,27 @@ def cause(failure: BaseException) -> JobError:
             "evaluated again. If this repeats, check why executors end, and whether they can connect to each other",
         )
     if condition:
-        message = condition["message"]
-        if condition["name"] == _RAISED and message.startswith(_MALFORMED):
-            return JobError(Reason.MALFORMED_RECORD, _MALFORMED_END.sub("", message.removeprefix(_MALFORMED)))
-        return JobError(Reason.BATCH_FAILED, _of_condition(condition["name"], _SQLSTATE.sub("", message), failure))
+        return _by_condition(condition, failure)
     for sign, reason, remedy in _KAFKA:
         match = sign.search(text)
         if match:  # from the exception's name: the text in front of it is about Spark's tasks, and long
             return JobError(reason, f"{match['text'].removeprefix(_PACKAGE).strip()[:300]}{remedy}")
     return JobError(Reason.BATCH_FAILED, (_first_line(text) or repr(failure))[:500])
+
+
+def _by_condition(condition: re.Match[str], failure: BaseException) -> JobError:
+    """What the condition of Spark's says that decides."""
+    name, message = condition["name"], condition["message"]
+    if name == _RAISED and message.startswith(_MALFORMED):
+        return JobError(Reason.MALFORMED_RECORD, _MALFORMED_END.sub("", message.removeprefix(_MALFORMED)))
+    message = _SQLSTATE.sub("", message)
+    if name in _MISFITS:
+        return JobError(
+            Reason.STATE_LOST,
+            f"the transform does not fit to the stored state: {shortened(message.strip())} ({name}); undo the change "
+            "of the transform, or of the image that has its Python function",
+        )
+    return JobError(Reason.BATCH_FAILED, _of_condition(name, message, failure))
 
 
 def _unread_state(text: str, condition: re.Match[str] | None) -> re.Match[str] | None:

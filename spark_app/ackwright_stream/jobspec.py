@@ -27,12 +27,14 @@ from ackwright_stream.jobspec_sinks import (
 )
 from ackwright_stream.jobspec_values import (
     CREATES_NO_TOPICS,
+    DEFAULT_TIME_ZONE,
     INSTANCE_ID,
     READER,
     RULE_1,
     RULE_8,
     S3A_SCHEME,
     STATE,
+    TIME_ZONE,
     WRITER,
     Cluster,
     Format,
@@ -44,9 +46,11 @@ from ackwright_stream.jobspec_versions import added, checked, require_readable, 
 from ackwright_stream.reasons import ExitCode, Reason
 
 __all__ = [
+    "DEFAULT_TIME_ZONE",
     "INSTANCE_ID",
     "S3A_SCHEME",
     "STATE",
+    "TIME_ZONE",
     "Autoscaling",
     "Cluster",
     "DeadLetterTopic",

@@ -52,6 +52,8 @@ STATE: Required = {
     "spark.speculation": ("false", "two copies of a task store two states of a partition"),
     "spark.stage.maxConsecutiveAttempts": ("1", "a stage that runs again stores its state again"),
 }
+# Spark's setting for it, and its value unless a pipeline has another one.
+TIME_ZONE, DEFAULT_TIME_ZONE = "spark.sql.session.timeZone", "UTC"
 # A topic that a client creates has the brokers' default settings, for which no guarantee is computed.
 CREATES_NO_TOPICS: Required = {"allow.auto.create.topics": ("false", "a misspelt topic would get them")}
 

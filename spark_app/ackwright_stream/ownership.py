@@ -71,7 +71,8 @@ def take(job: JobSpec, cluster: Cluster, sink: Sink, previous: int | None = None
     membership = sink.join(topology.lanes)
     lanes = Lanes(job, sink, membership, previous or 0, topology.topic_ids, ids_now=topic_ids.reader(job))
     starts = _check(lanes, cluster, sink.read(topology.lanes))
-    decision, accepted_loss = _decision(job, sink, starts.current)
+    restarts = {lane: offset for lane, offset in starts.offsets.items() if lane.topic in starts.restarted}
+    decision, accepted_loss = _decision(job, sink, starts.current, restarts)
     # Of a state that is lost, so that the next driver learns it as well until a batch is decided.
     batches = [p.batch for p in starts.current.values() if p and p.batch is not None] if job.state else []
     lanes.batch = max(batches, default=None)
@@ -86,13 +87,16 @@ def take(job: JobSpec, cluster: Cluster, sink: Sink, previous: int | None = None
 
 
 def _decision(
-    job: JobSpec, sink: Sink, committed: Mapping[Lane, Position | None]
+    job: JobSpec, sink: Sink, committed: Mapping[Lane, Position | None], restarts: Mapping[Lane, int]
 ) -> tuple[Decision | None, str | None]:
-    """The last decision of a stateful pipeline, and the loss of its state if a person has accepted it."""
+    """The last decision of a stateful pipeline, and the loss of its state if a person has accepted it.
+
+    restarts: as for last_decision().
+    """
     if job.state is None or sink.decisions is None:
         return None, None
     try:
-        return last_decision(sink.decisions.last(), committed), None
+        return last_decision(sink.decisions.last(), committed, restarts), None
     except JobError as e:
         if e.fingerprint is None or e.fingerprint != job.accepted_state_loss:
             raise

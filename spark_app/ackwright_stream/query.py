@@ -25,7 +25,7 @@ from ackwright_stream.delivery.batch_size import BatchSize
 from ackwright_stream.delivery.claims import FailedBatch
 from ackwright_stream.errors import JobError
 from ackwright_stream.executors import Executors
-from ackwright_stream.failures import cause
+from ackwright_stream.failures import BatchEnded, cause
 from ackwright_stream.fault_points import fault_point
 from ackwright_stream.jobspec import JobSpec, Reason
 from ackwright_stream.ownership import Ownership
@@ -265,9 +265,10 @@ class Query:
             try:
                 self._deliver(rows, number, output)
                 self._batch_started = None
+                return
             except BaseException as e:
                 self._failure = e
-                raise
+            raise BatchEnded  # without the error as its context, whose stack holds producers
 
     def _deliver(self, rows: DataFrame, number: int, output: Output) -> None:
         started = time.monotonic()

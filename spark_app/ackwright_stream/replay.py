@@ -22,7 +22,7 @@ from ackwright_stream.decisions import Decision, state_lost
 from ackwright_stream.delivery.batch import Batch
 from ackwright_stream.delivery.stateful import Stateful
 from ackwright_stream.errors import JobError
-from ackwright_stream.failures import cause
+from ackwright_stream.failures import BatchEnded, cause
 from ackwright_stream.fault_points import fault_point
 from ackwright_stream.jobspec import JobSpec, Reason, StateSettings
 from ackwright_stream.ownership import Ownership
@@ -110,9 +110,10 @@ class Replay:
         def process(rows: DataFrame, _: int) -> None:
             try:
                 results.append(self._evaluate(rows, base, decision))
+                return
             except BaseException as e:
                 failures.append(e)
-                raise
+            raise BatchEnded
 
         writer = (
             self._stateful.attach(self._columns, self._owned.lanes)

@@ -1,12 +1,12 @@
 """The directory of a stateful pipeline's state, and Spark's logs in it, which each start rebuilds from the decision.
 
     <checkpoint>/owner.json             which pipeline the directory belongs to
+    <checkpoint>/written.json           at-least-once: the entry of offsets/ of the batch whose output was written last
     <checkpoint>/<name>/state/          Spark's state files: each has a unique name and is written once (state_types.py
                                         names the exceptions)
     <checkpoint>/<name>/offsets/N       Spark's logs: caches of the decision, from which they are rebuilt
     <checkpoint>/<name>/commits/N
     <checkpoint>/<name>/replayed.json   the state of a decided batch that has run again (state_replay.py)
-    <checkpoint>/<name>/written.json    at-least-once: the entry of offsets/ of the batch whose output was written last
 
 A driver that finds no decision takes a new name. Nothing here deletes state, so a driver that was replaced cannot
 remove what its successor has decided.
@@ -58,7 +58,8 @@ class StateDirectory:
 
         If it runs again, it has the same records. So a deterministic transform writes the same output again.
         """
-        self.files.write(f"{self.name}/{_WRITTEN}", json.dumps({"batch": batch, "offsets": offsets}))
+        # Not in the directory: until the first batch is decided, each start has a new one.
+        self.files.write(_WRITTEN, json.dumps({"directory": self.name, "batch": batch, "offsets": offsets}))
 
 
 @dataclass
@@ -99,18 +100,18 @@ def open_directory(
     # Also before the state is missed: a loss that is accepted would begin new state in the directory of the other one.
     _require_own(job, files)
     if last is None:
-        return StateDirectory(files, secrets.token_hex(8))
+        return _empty_state(job, files, positions)
     if last.query != query:
         raise JobError(
             Reason.INVALID_TRANSFORM,
             f"the state behind batch {last.batch} is of another query: the transform, the source's format or schema, "
-            "or the settings of the state have changed; undo the change, or create a pipeline with another "
-            "source.groupId and another checkpoint",
+            "the settings of the state, or the time zone have changed; undo the change, or create a pipeline with "
+            "another source.groupId and another checkpoint",
         )
     loss = loss_of(last.to_json(), last.positions)
     problem = missing_state(files, last) or missing_types(files, last, required=processor is not None)
     if (problem or unread == loss) and loss == job.accepted_state_loss:
-        return StateDirectory(files, secrets.token_hex(8))
+        return _empty_state(job, files, positions)
     if problem:
         if recover is None:
             raise state_lost(problem, loss)
@@ -119,6 +120,19 @@ def open_directory(
     # Timers that follow the clock are due although neither records nor the watermark say so.
     _rebuild(files, last, positions, now_ms, always_due=processor is not None and processor.by_clock)
     return StateDirectory(files, last.directory)
+
+
+def _empty_state(job: JobSpec, files: Files, positions: Mapping[Lane, int]) -> StateDirectory:
+    """A new directory. If output of a first batch was written, that batch is planned again, with the same records.
+
+    Not once the loss of a source topic was accepted: the offsets may be of the old topic, and not be in the new one.
+    """
+    directory = StateDirectory(files, secrets.token_hex(8))
+    recorded = _recorded(files)
+    recreated = any(lane.topic in job.accepted_losses for lane in positions)
+    if recorded and recorded.batch == 0 and not recreated and continues(recorded.offsets, 0, positions):
+        files.write(f"{directory.name}/offsets/0", recorded.offsets)
+    return directory
 
 
 def _rebuild(
@@ -161,14 +175,35 @@ def rebuild_logs(files: Files, last: Decision, positions: Mapping[Lane, int]) ->
 def _written(files: Files, last: Decision, positions: Mapping[Lane, int]) -> str | None:
     """The range that record_written() has recorded behind the last decision; None if there is none.
 
-    It is believed only so far as it is a range that this driver might choose itself: no guarantee rests on it.
+    It has no records of lanes that were added since.
     """
-    try:
-        recorded = json.loads(files.read(f"{last.directory}/{_WRITTEN}") or "{}")
-        batch, offsets = recorded.get("batch"), str(recorded.get("offsets"))
-    except (AttributeError, ValueError):
+    recorded = _recorded(files)
+    if recorded is None or (recorded.directory, recorded.batch) != (last.directory, last.batch + 1):
         return None
-    return offsets if batch == last.batch + 1 and continues(offsets, last, positions) else None
+    added = {lane: offset for lane, offset in positions.items() if lane not in last.positions}
+    if not continues(recorded.offsets, last.watermark_ms, {x: positions[x] for x in positions if x not in added}):
+        return None
+    return offsets_with(recorded.offsets, added)
+
+
+@dataclass(frozen=True)
+class _Recorded:
+    """What written.json has.
+
+    It is believed only so far as it is a range that a driver might choose itself: no guarantee rests on it.
+    """
+
+    directory: str
+    batch: int
+    offsets: str
+
+
+def _recorded(files: Files) -> _Recorded | None:
+    try:
+        recorded = json.loads(files.read(_WRITTEN) or "{}")
+        return _Recorded(recorded["directory"], recorded["batch"], str(recorded["offsets"]))
+    except (KeyError, TypeError, ValueError):
+        return None
 
 
 def _require_own(job: JobSpec, files: Files) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 from ackwright.api.fields import ChangeClass, change_of
 from ackwright.api.spec import DeliveryPipeline
+from ackwright_stream.jobspec import DEFAULT_TIME_ZONE, TIME_ZONE
 
 
 @dataclass(frozen=True)
@@ -33,27 +34,45 @@ class Change:
 
 # What computes the state of a stateful pipeline, beside the fields that only such a pipeline has.
 _COMPUTES_STATE = ("spec.transform", "spec.source.format", "spec.source.schema", "spec.source.subject")
+_TIME_ZONE = ("spec", "spark", "conf", TIME_ZONE)
 
 
 def changes(before: DeliveryPipeline, after: DeliveryPipeline) -> tuple[Change, ...]:
     """Every field that differs, in the order of the models."""
     stateful = before.spec.state is not None and after.spec.state is not None
+    other_zone = stateful and _time_zone(before) != _time_zone(after)
     return tuple(
-        Change(".".join(path), old, new, *_takes(type(after), path, old, new, stateful=stateful))
+        Change(".".join(path), old, new, *_takes(type(after), path, old, new, stateful=stateful, other_zone=other_zone))
         for path, old, new in _differences((), _plain(before), _plain(after))
     )
 
 
 def _takes(
-    model: type[DeliveryPipeline], path: Sequence[str], before: object, after: object, *, stateful: bool
+    model: type[DeliveryPipeline],
+    path: tuple[str, ...],
+    before: object,
+    after: object,
+    *,
+    stateful: bool,
+    other_zone: bool,
 ) -> tuple[ChangeClass, str]:
-    """What the change of one field takes, and why. stateful: whether the pipeline has state and keeps it."""
+    """What the change of one field takes, and why.
+
+    stateful: whether the pipeline has state and keeps it. other_zone: whether it would continue in another time zone.
+    """
     name = ".".join(path)
     if stateful and any(name == field or name.startswith(f"{field}.") for field in _COMPUTES_STATE):
         return ChangeClass.NEW_STATE, "the stored state is of the other query"
+    # All settings of Spark are one difference if one of both specs has none.
+    if other_zone and path == _TIME_ZONE[: len(path)]:
+        return ChangeClass.NEW_STATE, "the stored state is of another time zone"
     if stateful and name == "spec.source.topics" and not set(_names(before)) <= set(_names(after)):
         return ChangeClass.NEW_STATE, "the stored state has records of a topic that is removed"
     return change_of(model, path, before, after)
+
+
+def _time_zone(pipeline: DeliveryPipeline) -> str:
+    return pipeline.spec.spark.conf.get(TIME_ZONE, DEFAULT_TIME_ZONE)
 
 
 def _names(value: object) -> tuple[object, ...]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ackwright.planning.promises import PROMISES, Promise
-from ackwright_stream.jobspec import Guarantee, Restart
+from ackwright_stream.jobspec import DEFAULT_TIME_ZONE, TIME_ZONE, Guarantee, Restart
 
 Acks = Literal["0", "1", "all"]
 Order = Literal["before", "together", "after"]
@@ -286,8 +286,8 @@ _SPARK: Settings = (
     ),
     Setting("spark.sql.ansi.enabled", "true", "an overflow or a bad cast fails instead of writing a silent null"),
     Setting(
-        "spark.sql.session.timeZone",
-        "UTC",
+        TIME_ZONE,
+        DEFAULT_TIME_ZONE,
         "the same record gives the same output on every machine, and in the audit",
     ),
     Setting(

@@ -43,7 +43,7 @@ def test_at_least_once_repeats_the_output_of_a_batch_that_was_not_decided(
     """The batch has the same records when it runs again, although more are there by then."""
     pipeline = at_least_once
     pipeline.killed_in_output(point)
-    [recorded] = (json.loads(file.read_text()) for file in pipeline.state.glob("*/written.json"))
+    recorded = json.loads((pipeline.state / "written.json").read_text())
     pipeline.feed()
     pipeline.drained()
     output = pipeline.output()
@@ -52,6 +52,33 @@ def test_at_least_once_repeats_the_output_of_a_batch_that_was_not_decided(
     assert (output.counted.missing, output.counted.surplus) == (0, 0)
     [again] = [decision for decision in pipeline.decisions() if decision.batch == recorded["batch"]]
     assert again.positions == offsets_of(recorded["offsets"])
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_batch_whose_output_was_written_has_its_records_below_a_lower_limit(
+    at_least_once: WeakerPipeline, *, first: bool
+) -> None:
+    """Of fewer records it would have other counts than the rows that are written. The limit is that of later ones."""
+    pipeline = at_least_once
+    if first:
+        with pipeline.life() as job:
+            job.arrived(job.arm("before-commit"))
+            wait_until(lambda: pipeline.surplus() > 0, "output is in the sink")
+            job.job.kill()
+    else:
+        pipeline.killed_in_output("before-commit")
+    recorded = json.loads((pipeline.state / "written.json").read_text())
+    assert (recorded["batch"] == 0) is first
+    source = replace(pipeline.spec.source, max_offsets_per_trigger=100)
+    pipeline.spec = replace(pipeline.spec, source=source)
+    pipeline.drained()
+    decisions = pipeline.decisions()
+    [again] = [decision for decision in decisions if decision.batch == recorded["batch"]]
+    assert again.positions == offsets_of(recorded["offsets"])
+    sizes = [sum(d.positions.values()) - sum(d.starts.values()) for d in decisions if d.batch > again.batch]
+    assert sizes
+    assert max(sizes) <= 100
+    assert (pipeline.output().counted.missing, pipeline.output().counted.surplus) == (0, 0)
 
 
 @pytest.mark.parametrize("point", ["evaluated", "after-commit", "batch-end"])

@@ -460,6 +460,40 @@ def test_an_edit_of_what_computes_the_state_needs_new_state(spec: dict[str, Any]
     assert largest_effect(changes(pipeline(), pipeline(**spec))) is effect
 
 
+ZONE = "spark.sql.session.timeZone"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "effect"),
+    [
+        ({}, {"conf": {ZONE: "Europe/Berlin"}}, ChangeClass.NEW_STATE),
+        ({"conf": {ZONE: "Europe/Berlin"}}, {}, ChangeClass.NEW_STATE),
+        ({"conf": {ZONE: "Europe/Berlin"}}, {"conf": {ZONE: "UTC"}}, ChangeClass.NEW_STATE),
+        ({"conf": {"spark.ui.enabled": "true"}}, {"conf": {ZONE: "Europe/Berlin"}}, ChangeClass.NEW_STATE),
+        ({}, {"conf": {ZONE: "UTC"}}, ChangeClass.RESTART),
+        ({}, {"conf": {"spark.ui.enabled": "true"}}, ChangeClass.RESTART),
+        (
+            {"conf": {ZONE: "Europe/Berlin"}},
+            {"conf": {ZONE: "Europe/Berlin", "spark.ui.enabled": "true"}},
+            ChangeClass.RESTART,
+        ),
+    ],
+)
+def test_another_time_zone_needs_new_state(before: dict[str, Any], after: dict[str, Any], effect: ChangeClass) -> None:
+    """Casts and windows of days depend on it, and groups in the state are of the former one."""
+    edits = changes(pipeline(spark=before), pipeline(spark=after))
+    assert largest_effect(edits) is effect
+    if effect is ChangeClass.NEW_STATE:
+        assert "the stored state is of another time zone" in [edit.why for edit in edits]
+
+
+def test_control_the_time_zone_of_a_stateless_transform_may_change() -> None:
+    stateless: dict[str, Any] = {"state": None, "checkpoint": None, "source": {"topics": ["in"]}}
+    stateless["transform"] = {"sql": "SELECT value FROM source"}
+    edits = changes(pipeline(**stateless), pipeline(**stateless, spark={"conf": {ZONE: "Europe/Berlin"}}))
+    assert largest_effect(edits) is ChangeClass.RESTART
+
+
 def test_control_a_stateless_transform_needs_none() -> None:
     source = {"topics": ["in"]}
     before = pipeline(state=None, checkpoint=None, source=source, transform={"sql": "SELECT value FROM source"})

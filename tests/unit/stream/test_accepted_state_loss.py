@@ -25,16 +25,21 @@ def committed(first: int, batch: int | None = 3) -> Mapping[Lane, Position | Non
 
 
 def accepting(
-    text: str | None, positions: Mapping[Lane, Position | None], accepted: str | None = None
+    text: str | None,
+    positions: Mapping[Lane, Position | None],
+    accepted: str | None = None,
+    restarts: Mapping[Lane, int] | None = None,
 ) -> tuple[Decision | None, str | None]:
     job: Any = SimpleNamespace(state=STATE, accepted_state_loss=accepted)
     sink: Any = SimpleNamespace(decisions=SimpleNamespace(last=lambda: text))
-    return _decision(job, sink, positions)
+    return _decision(job, sink, positions, restarts or {})
 
 
-def fingerprint(text: str | None, positions: Mapping[Lane, Position | None]) -> str:
+def fingerprint(
+    text: str | None, positions: Mapping[Lane, Position | None], restarts: Mapping[Lane, int] | None = None
+) -> str:
     with pytest.raises(JobError) as raised:
-        accepting(text, positions)
+        accepting(text, positions, restarts=restarts)
     assert raised.value.fingerprint is not None
     return raised.value.fingerprint
 
@@ -50,6 +55,24 @@ def test_an_accepted_loss_begins_empty_and_another_one_halts(text: str | None) -
         accepting(text, committed(9), loss)
 
 
+@pytest.mark.parametrize("text", [None, DECISION.to_json()])
+def test_behind_a_recreated_topic_one_acceptance_is_enough(text: str | None) -> None:
+    """Also if the driver was killed before its first batch: it has settled the lanes of the new topic by then."""
+    halted = {**committed(7), FIRST: None}
+    loss = fingerprint(text, halted, {FIRST: 2})
+    assert accepting(text, halted, loss, {FIRST: 2}) == (None, loss)
+    settled = {**halted, FIRST: Position(2, "new id", 3, "", 3)}
+    assert accepting(text, settled, loss) == (None, loss)
+
+
+def test_behind_a_recreated_topic_that_is_the_only_one_an_acceptance_is_enough() -> None:
+    text = DECISION.to_json()
+    nothing: Mapping[Lane, Position | None] = {FIRST: None, SECOND: None}
+    loss = fingerprint(text, nothing, {FIRST: 0, SECOND: 0})
+    settled = {lane: Position(0, "new id", 3, "", None) for lane in nothing}
+    assert accepting(text, settled, loss) == (None, loss)
+
+
 def test_state_that_is_there_is_used_whatever_was_accepted() -> None:
     loss = fingerprint(None, committed(7))
     assert accepting(DECISION.to_json(), committed(7), loss) == (DECISION, None)
@@ -57,7 +80,7 @@ def test_state_that_is_there_is_used_whatever_was_accepted() -> None:
 
 def test_a_stateless_pipeline_has_no_decision() -> None:
     sink: Any = SimpleNamespace(decisions=None)
-    assert _decision(minimal_job(), sink, committed(7)) == (None, None)
+    assert _decision(minimal_job(), sink, committed(7), {}) == (None, None)
 
 
 def test_a_pipeline_with_state_is_not_taken_by_one_without() -> None:

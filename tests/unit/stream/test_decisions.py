@@ -193,9 +193,11 @@ def test_state_is_of_one_query() -> None:
         fingerprint(job, replace(settings, partitions=3)),
         fingerprint(job, replace(settings, output_mode="append")),
         fingerprint(job, replace(settings, event_time="received")),
+        fingerprint(replace(job, spark={**job.spark, "spark.sql.session.timeZone": "Europe/Berlin"}), settings),
     ]
+    same.append(fingerprint(replace(job, spark={**job.spark, "spark.sql.session.timeZone": "UTC"}), settings))
     assert len({*same}) == 1
-    assert len({*same, *others}) == 6
+    assert len({*same, *others}) == 7
 
 
 def test_a_batch_with_a_partition_that_was_just_added_is_not_committed() -> None:

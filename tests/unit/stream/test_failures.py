@@ -113,6 +113,27 @@ def test_types_of_the_state_that_spark_cannot_read_are_lost_state(
     assert message in error.message
 
 
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "[STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE] Provided value schema does not match existing state value schema.",
+        "[STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE] Provided key schema does not match existing state key schema.",
+        "[STATE_STORE_INVALID_VARIABLE_TYPE_CHANGE] Cannot change latest to ListStateV1 between query restarts.",
+        "[STATE_STORE_VALUE_ROW_FORMAT_VALIDATION_FAILURE] The streaming query failed to validate written state for "
+        "value row.",
+        "[STREAMING_STATEFUL_OPERATOR_NOT_MATCH_IN_STATE_METADATA] Streaming stateful operator name does not match.",
+    ],
+)
+def test_state_with_other_types_than_the_transform_has_is_lost(condition: str) -> None:
+    """A Python function has changed under the same name, or a readable file of types is not that of the state."""
+    error = cause(Exception(f"{STREAM}{condition} SQLSTATE: 42K06"))
+    assert (error.reason, error.fingerprint) == (Reason.STATE_LOST, None)
+    assert "the transform does not fit to the stored state" in error.message
+    assert condition.partition("] ")[2] in error.message
+    quoted = cause(Exception(f"{TASK}[CAST_INVALID_INPUT] The value ': {condition}' cannot be cast. SQLSTATE: 22018"))
+    assert quoted.reason is Reason.BATCH_FAILED
+
+
 def test_a_connection_that_ends_while_state_is_read_is_not_lost_state() -> None:
     ended = "org.apache.http.ConnectionClosedException: Premature end of Content-Length delimited message body"
     error = cause(Exception(f"{TASK}{LOADING}Caused by: {ended} (expected: 9; received: 4)\n\tat x"))

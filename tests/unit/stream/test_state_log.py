@@ -12,7 +12,7 @@ from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import JobSpec, Reason
 from ackwright_stream.positions import Lane
 from ackwright_stream.spark_internals.processor_steps import Processor
-from ackwright_stream.state_log import open_directory
+from ackwright_stream.state_log import StateDirectory, open_directory
 from minimal_job import minimal_job
 from unit.stream.decided import DECISION
 from unit.stream.memory_files import Memory
@@ -119,6 +119,64 @@ def test_a_batch_whose_output_was_written_is_planned_again_with_the_same_records
     assert open_directory(JOB, files, "q1", DECISION, POSITIONS, now_ms=NOW).offsets(4) == WRITTEN
 
 
+FIRST_BATCH = 'v1\n{"batchWatermarkMs":0,"conf":{}}\n{"in":{"0":12},"in-2":{"1":9}}'
+
+
+def test_the_first_batch_whose_output_was_written_is_planned_again_with_the_same_records(files: Memory) -> None:
+    """Also if the driver may have smaller batches by then: it would write other rows for the same groups."""
+    first = open_directory(JOB, files, "q1", None, POSITIONS, now_ms=NOW)
+    assert first.offsets(0) is None
+    first.record_written(0, FIRST_BATCH)
+    again = open_directory(JOB, files, "q1", None, POSITIONS, now_ms=NOW)
+    assert again.name != first.name, "its state is that of no decision"
+    assert again.offsets(0) == FIRST_BATCH
+
+
+def test_the_first_batch_of_state_in_place_of_a_lost_one_is_planned_again(files: Memory) -> None:
+    files.delete("d1/state/0/0/4_a.changelog")
+    accepting = replace(JOB, accepted_state_loss=loss_of(DECISION.to_json(), POSITIONS))
+    open_directory(accepting, files, "q1", DECISION, POSITIONS, now_ms=NOW).record_written(0, FIRST_BATCH)
+    assert open_directory(accepting, files, "q1", DECISION, POSITIONS, now_ms=NOW).offsets(0) == FIRST_BATCH
+
+
+@pytest.mark.parametrize(
+    ("batch", "text"),
+    [
+        (1, FIRST_BATCH),
+        (0, WRITTEN),  # with a watermark
+        (0, FIRST_BATCH.replace('"0":12', '"0":6')),  # in front of the position
+        (0, FIRST_BATCH.replace('"1":9', '"1":9,"2":0')),
+        (0, "no entry of Spark's log"),
+    ],
+)
+def test_a_range_that_does_not_begin_at_the_positions_is_not_planned(files: Memory, batch: int, text: str) -> None:
+    open_directory(JOB, files, "q1", None, POSITIONS, now_ms=NOW).record_written(batch, text)
+    assert open_directory(JOB, files, "q1", None, POSITIONS, now_ms=NOW).offsets(0) is None
+    assert open_directory(JOB, files, "q1", None, POSITIONS, now_ms=NOW).offsets(1) is None
+
+
+def test_a_range_of_a_topic_that_was_recreated_since_is_not_planned(files: Memory) -> None:
+    open_directory(JOB, files, "q1", None, POSITIONS, now_ms=NOW).record_written(0, FIRST_BATCH)
+    accepting = replace(JOB, accepted_losses={"in": "the id of the old topic"})
+    assert open_directory(accepting, files, "q1", None, POSITIONS, now_ms=NOW).offsets(0) is None
+
+
+def test_the_range_of_the_state_before_is_not_planned_behind_a_decision(files: Memory) -> None:
+    other = StateDirectory(files, "d0")
+    other.record_written(4, WRITTEN)
+    text = open_directory(JOB, files, "q1", DECISION, POSITIONS, now_ms=NOW).offsets(4)
+    assert text is not None
+    assert text != WRITTEN
+
+
+def test_a_batch_whose_output_was_written_has_no_records_of_lanes_that_were_added_since(files: Memory) -> None:
+    added = {Lane("in", 1): 40}
+    open_directory(JOB, files, "q1", DECISION, POSITIONS, now_ms=NOW).record_written(4, WRITTEN)
+    text = open_directory(JOB, files, "q1", DECISION, {**POSITIONS, **added}, now_ms=NOW).offsets(4)
+    assert text is not None
+    assert offsets_of(text) == {**offsets_of(WRITTEN), **added}
+
+
 @pytest.mark.parametrize(
     ("batch", "text"),
     [
@@ -136,7 +194,7 @@ def test_a_range_that_does_not_continue_the_decision_is_not_planned(files: Memor
     next_text = directory.offsets(4)
     directory.record_written(batch, text)
     assert open_directory(JOB, files, "q1", DECISION, POSITIONS, now_ms=NOW).offsets(4) == next_text
-    files.write("d1/written.json", "damaged")
+    files.write("written.json", "damaged")
     assert open_directory(JOB, files, "q1", DECISION, POSITIONS, now_ms=NOW).offsets(4) == next_text
 
 
