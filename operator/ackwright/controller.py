@@ -253,12 +253,13 @@ class Controller:
                 self.worklist.add(key)
 
     def _update_other(self, event: str | None, key: Key, resource: Object) -> None:
-        """Takes an event of a pipeline of another shard. Its status, which changes most often, is of no use here."""
+        """Takes an event of a pipeline of another shard. Of its status only the accepted spec matters here."""
         if event == "DELETED":
             self._others.pop(key, None)
             self._remove_from_index(key)
         elif _declaration_changed(resource, self._others.get(key)):
-            self._others[key] = {k: v for k, v in resource.items() if k != "status"}
+            accepted = {"accepted": _accepted(resource)}
+            self._others[key] = {k: accepted if k == "status" else v for k, v in resource.items()}
             self._index.update(key, self._others[key])
 
     def _remove_from_index(self, key: Key) -> None:
@@ -354,4 +355,11 @@ def _is_news(current: Mapping[str, Any], known: Mapping[str, Any] | None) -> boo
 
 def _declaration_changed(current: Mapping[str, Any], known: Mapping[str, Any] | None) -> bool:
     fields = ("uid", "generation", "deletionTimestamp")
-    return known is None or any(current["metadata"].get(k) != known["metadata"].get(k) for k in fields)
+    if known is None or any(current["metadata"].get(k) != known["metadata"].get(k) for k in fields):
+        return True
+    return _accepted(current) != _accepted(known)
+
+
+def _accepted(resource: Mapping[str, Any]) -> Any:
+    """status.accepted; None: there is none yet."""
+    return (resource.get("status") or {}).get("accepted")
