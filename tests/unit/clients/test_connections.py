@@ -145,7 +145,7 @@ def test_another_namespace_gets_neither_the_secret_nor_the_connection(world: Wor
 
 
 def test_no_tenant_can_compute_the_key_of_another_ones_connection(world: World) -> None:
-    """Of a shorter key, a pipeline with another value and the same key is found by trying."""
+    """Of a shorter key, a pipeline with another value and the same key could be computed."""
     key, _ = world.connections.kafka(pipeline())
     assert re.fullmatch("[0-9a-f]{64}", key)
 
