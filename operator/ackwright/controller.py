@@ -10,7 +10,7 @@ import contextlib
 import logging
 import random
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from functools import partial
@@ -174,10 +174,16 @@ class Controller:
 
     def update(self, event: str, changed: Object) -> None:
         """Takes an event of an object: ADDED, MODIFIED, DELETED."""
-        if changed["kind"] == KIND:
-            self.update_pipeline(event, changed)
-        else:
-            self.update_child(event, changed)
+        self._take(self.update_pipeline if changed["kind"] == KIND else self.update_child, event, changed)
+
+    def _take(self, update: Callable[[str | None, Object], None], event: str | None, changed: Object) -> None:
+        """Takes an event. An object that raises an error is skipped: it must not end the watch of all others."""
+        try:
+            update(event, changed)
+        except Exception:
+            self._metrics.errors.labels(Reason.UNEXPECTED.value).inc()
+            meta = changed["metadata"]
+            log.exception("%s %s/%s is skipped", changed["kind"], meta["namespace"], meta["name"])
 
     def update_lost(self, namespace: str, kind: str, why: str | None) -> None:
         """Takes that the objects of a kind in a namespace cannot be listed, and why; None: they can.
@@ -223,9 +229,9 @@ class Controller:
         present = {o["metadata"]["uid"] for o in objects}
         for (place, _), known in (*self.pipelines.items(), *self._others.items()):
             if namespace in (None, place) and known["metadata"]["uid"] not in present:
-                self.update_pipeline("DELETED", known)
+                self._take(self.update_pipeline, "DELETED", known)
         for resource in objects:
-            self.update_pipeline(None, resource)
+            self._take(self.update_pipeline, None, resource)
 
     def update_pipeline(self, event: str | None, resource: Object) -> None:
         """Takes an event of a pipeline: ADDED, MODIFIED, DELETED; None: it was listed."""
@@ -247,12 +253,13 @@ class Controller:
                 self.worklist.add(key)
 
     def _update_other(self, event: str | None, key: Key, resource: Object) -> None:
-        """Takes an event of a pipeline of another shard. Its status, which changes most often, is of no use here."""
+        """Takes an event of a pipeline of another shard. Of its status only the accepted spec matters here."""
         if event == "DELETED":
             self._others.pop(key, None)
             self._remove_from_index(key)
         elif _declaration_changed(resource, self._others.get(key)):
-            self._others[key] = {k: v for k, v in resource.items() if k != "status"}
+            accepted = {"accepted": _accepted(resource)}
+            self._others[key] = {k: accepted if k == "status" else v for k, v in resource.items()}
             self._index.update(key, self._others[key])
 
     def _remove_from_index(self, key: Key) -> None:
@@ -269,11 +276,11 @@ class Controller:
         known = [o for children in self.children.values() for (k, _), o in children.items() if k == kind]
         for child in known:
             if namespace in (None, child["metadata"]["namespace"]) and child["metadata"]["uid"] not in present:
-                self.update_child("DELETED", child)
+                self._take(self.update_child, "DELETED", child)
         for child in objects:
-            self.update_child("ADDED", child)
+            self._take(self.update_child, "ADDED", child)
 
-    def update_child(self, event: str, child: Object) -> None:
+    def update_child(self, event: str | None, child: Object) -> None:
         """Takes an event of a child: ADDED, MODIFIED, DELETED."""
         meta, kind = child["metadata"], child["kind"]
         if not self._settings.shard.owns(meta["namespace"]):  # a watch of all namespaces reports it
@@ -335,7 +342,7 @@ def _growing(in_a_row: dict[Key, int], key: Key, first: float, longest: float) -
     return min(longest, first * 2.0 ** min(times - 1, 10)) * random.uniform(0.5, 1.0)  # noqa: S311 (jitter)
 
 
-def _matters(event: str, pod: Mapping[str, Any]) -> bool:
+def _matters(event: str | None, pod: Mapping[str, Any]) -> bool:
     """Whether the event of a pod calls for a reconcile. Of executors only the end does."""
     if pod["metadata"]["labels"].get(ROLE_LABEL) == "driver":
         return True
@@ -348,4 +355,11 @@ def _is_news(current: Mapping[str, Any], known: Mapping[str, Any] | None) -> boo
 
 def _declaration_changed(current: Mapping[str, Any], known: Mapping[str, Any] | None) -> bool:
     fields = ("uid", "generation", "deletionTimestamp")
-    return known is None or any(current["metadata"].get(k) != known["metadata"].get(k) for k in fields)
+    if known is None or any(current["metadata"].get(k) != known["metadata"].get(k) for k in fields):
+        return True
+    return _accepted(current) != _accepted(known)
+
+
+def _accepted(resource: Mapping[str, Any]) -> Any:
+    """status.accepted; None: there is none yet."""
+    return (resource.get("status") or {}).get("accepted")

@@ -32,6 +32,7 @@ from ackwright.planning.clusters import ClusterRole, recorded_on, role_of
 from ackwright.planning.declared import (
     accepted_pipeline,
     parse_resource,
+    retained_topics,
     topics_to_delete,
     unparsed_topics_to_delete,
 )
@@ -106,7 +107,9 @@ def finish(
         return _SOON_S
     status = parse_status(resource.get("status"))
     pipeline = _pipeline(resource, status)
-    own_topics = topics_to_delete(pipeline) if pipeline else ()
+    # An edit that was refused deletes nothing, and retains what it says.
+    retained = retained_topics(resource)
+    own_topics = tuple(t for t in topics_to_delete(pipeline) if t not in retained) if pipeline else ()
     recorded = recorded_topics(status, {}, {})
     remaining = _Remaining()
     if pipeline:
@@ -125,7 +128,8 @@ def finish(
         apply.write_event(kubernetes, about, reason=reason.value, message=message, warning=warning, now=now())
 
     if pipeline is None:
-        for reason, message in _left_without_spec(unparsed_topics_to_delete(resource, status) - shared, recorded):
+        left = unparsed_topics_to_delete(resource, status) - shared - retained
+        for reason, message in _left_without_spec(left, recorded):
             write_event(reason, message, warning=True)
     if remaining.throttles:
         write_event(ConditionReason.MOVES_LEFT, f"after {limit:.0f} s: {remaining.throttles}", warning=True)
@@ -187,7 +191,8 @@ def _reason_to_keep(drivers: _Drivers, *, pipelines_listed: bool) -> str | None:
 
 
 def _pipeline(resource: Object, status: Status) -> DeliveryPipeline | None:
-    return parse_resource(resource)[0] or accepted_pipeline(resource, status)
+    """The pipeline by the spec in force; by its own if that is not valid, or if none was accepted."""
+    return accepted_pipeline(resource, status) or parse_resource(resource)[0]
 
 
 def _left_without_spec(topics: Collection[str], recorded: RecordedTopics) -> Iterator[tuple[ConditionReason, str]]:

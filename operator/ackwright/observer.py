@@ -23,7 +23,7 @@ from ackwright.pipeline_index import PipelineIndex
 from ackwright.planning.bounded_runs import is_finished
 from ackwright.planning.clusters import ClusterRole, needed_topics, parts, recorded_on
 from ackwright.planning.comparison import ObservedTopic
-from ackwright.planning.declared import Declaration
+from ackwright.planning.declared import Declaration, in_force
 from ackwright.planning.durability import INTERNAL
 from ackwright.planning.edits import Decision, decide
 from ackwright.planning.observation import Observation
@@ -116,7 +116,7 @@ class Observer:
             observed = replace(observed, drivers=tuple(_with_role(d, reports.get(d.name)) for d in observed.drivers))
         progress = reports.get(observed.driver.name) if observed.driver else None
         memory.tracker.update(progress, self._clock())
-        group_owner = self._index.group_owner(resource)
+        group_owner = self._index.group_owner(in_force(resource))
         return ClusterState(observed, progress, group_owner, versions(resource, objects, group_owner))
 
     def pipeline(
@@ -147,7 +147,7 @@ class Observer:
             progress=cluster.progress,
             kafka=kafka,
             recorded=recorded,
-            group_owner=cluster.group_owner,
+            group_owner=self._index.group_owner({**resource, "spec": decision.accepted.spec}),
             credentials=self._credentials(pipeline, kafka, cluster.workload),
             stuck=memory.tracker.is_stuck(pipeline, self._settings.stuck, self._clock()),
             expired=self._is_expired(memory, status, generation),

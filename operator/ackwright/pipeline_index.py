@@ -33,8 +33,7 @@ class PipelineIndex:
     def update(self, key: Key, resource: Resource) -> None:
         """Adds a pipeline, or replaces its entry."""
         self._resources[key] = resource
-        group, topics = declared.group_of(resource), declared.topics_of(resource)
-        self._set_shares(key, frozenset({("group", group), *(("topic", t) for t in topics)}))
+        self._set_shares(key, declared.shares(resource))
 
     def remove(self, key: Key) -> frozenset[Key]:
         """Removes a pipeline. Returns those that shared something with it, and may have waited for that."""
@@ -44,7 +43,7 @@ class PipelineIndex:
         return frozenset(other for share in shares for other in self._sharers.get(share, ()))
 
     def group_owner(self, resource: Resource) -> str | None:
-        """The older pipeline with the same consumer group; None: none."""
+        """The older pipeline with the same consumer group; None: none. resource: with the spec that is judged."""
         return declared.group_owner(resource, self._sharing([("group", declared.group_of(resource))]), self._policy)
 
     def conflicting_declarations(self, resource: Resource, pipeline: DeliveryPipeline) -> dict[str, str]:
@@ -54,7 +53,7 @@ class PipelineIndex:
 
     def shared_topics(self, resource: Resource) -> frozenset[str]:
         """Topics of this pipeline that another pipeline declares too."""
-        return declared.shared_topics(resource, self._sharing(("topic", t) for t in declared.topics_of(resource)))
+        return declared.shared_topics(resource, self._sharing(declared.shares(resource)))
 
     def _sharing(self, shares: Iterable[Share]) -> list[Resource]:
         keys = {key for share in shares for key in tuple(self._sharers.get(share, ()))}

@@ -189,7 +189,7 @@ class Ending:
             value = json.loads(text)
             failure = value["failure"]
             return cls(int(value["exitCode"]), None if failure is None else Failure.of_json(failure))
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return None
 
 

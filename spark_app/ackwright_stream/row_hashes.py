@@ -24,7 +24,7 @@ def with_hashes(rows: DataFrame) -> DataFrame:
     """The rows, with their hashes in the last columns."""
     # xxhash64 passes over nulls, so (null, 'a') would be ('a', null).
     values = [value for field in rows.schema.fields for value in (_hashable(field), named(field.name).isNull())]
-    hashes = (F.xxhash64(F.lit(seed), *values).alias(f"ackwright hash {seed}") for seed in range(_COLUMNS))
+    hashes = (F.xxhash64(F.lit(seed), *values).alias(f"hash-{seed}") for seed in range(_COLUMNS))
     return rows.select("*", *hashes)
 
 

@@ -321,3 +321,25 @@ def test_a_reconcile_that_may_not_write_is_postponed_and_is_no_error(controller:
     with pytest.raises(Postponed):
         asyncio.run(controller._reconcile(KEY))
     assert not [s for m in controller._metrics.errors.collect() for s in m.samples]
+
+
+def test_an_object_that_raises_an_error_is_skipped_with_a_warning(
+    controller: Controller, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Otherwise it would end the watch of its kind, in all namespaces, again and again."""
+    update = controller._index.update
+
+    def of_others(key: Any, resource: Any) -> None:
+        if key[1] == "bad":
+            raise RecursionError
+        update(key, resource)
+
+    monkeypatch.setattr(controller._index, "update", of_others)
+    bad, good = pipeline("2"), pipeline("2")
+    bad["metadata"] |= {"name": "bad", "uid": "bad"}
+    controller.replace("DeliveryPipeline", None, [bad, good])
+    assert added(controller) == 1
+    for resource in ({**bad, "metadata": {**bad["metadata"], "resourceVersion": "3"}}, pipeline("3")):
+        controller.update("MODIFIED", resource)
+    assert added(controller) == 1
+    assert "DeliveryPipeline ops/bad is skipped" in caplog.text

@@ -97,9 +97,22 @@ def test_a_list_takes_pipelines_of_other_shards_that_are_gone(controller: Contro
 
 def test_the_status_of_a_pipeline_of_another_shard_takes_no_memory(controller: Controller) -> None:
     known = controller._others[OTHER]
-    assert "status" not in known
+    assert known["status"] == {"accepted": None}
     controller.update_pipeline("MODIFIED", pipeline(*OTHER, "2026-11-21", "2"))
     assert controller._others[OTHER] is known, "only its status has changed"
+
+
+def test_the_accepted_spec_of_a_pipeline_of_another_shard_is_known(controller: Controller) -> None:
+    """An edit of it that was refused has no effect. That it is accepted later changes no generation."""
+    edited, ours = pipeline(*OTHER, "2026-11-21", "2"), controller.pipelines[KEY]
+    elsewhere = {**edited["spec"], "kafka": {"bootstrapServers": "other:9092"}}
+    edited["status"] |= {"accepted": {"spec": elsewhere}}
+    controller.update_pipeline("MODIFIED", edited)
+    assert controller._index.group_owner(ours) is None
+    accepted = pipeline(*OTHER, "2026-11-21", "3")
+    accepted["status"] |= {"accepted": {"spec": accepted["spec"]}}
+    controller.update_pipeline("MODIFIED", accepted)
+    assert controller._index.group_owner(ours) == "of another namespace"
 
 
 def test_children_are_watched_in_its_own_namespaces_and_pipelines_in_all() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import pytest
 
@@ -10,7 +11,7 @@ from ackwright.errors import AckwrightError
 from ackwright_stream.jobspec import Reason
 from unit.fake_kubernetes import Killed
 from unit.topic_worlds import declared, delete, is_gone, throttles, to_the_end, weak
-from unit.world import World
+from unit.world import SPEC, World
 
 
 def test_a_pipeline_that_is_deleted_while_replicas_are_copied_for_it_ends_their_throttle() -> None:
@@ -139,6 +140,36 @@ def test_a_topic_that_the_operator_neither_recorded_nor_was_about_to_create_stay
     world.resource["status"]["topics"] = []
     assert is_gone(delete(world))
     assert "in" in world.kafka.existing
+
+
+def _with(spec: dict[str, Any], policy: str, *names: str) -> dict[str, Any]:
+    """The spec with this deletionPolicy of these topics."""
+    return spec | {"topics": [t | ({"deletionPolicy": policy} if t["name"] in names else {}) for t in spec["topics"]]}
+
+
+@pytest.mark.parametrize("edit", ["invalid", "refused"])
+def test_an_edit_without_effect_deletes_no_other_topic(edit: str) -> None:
+    """Neither one that it adds, nor one on the brokers that it names. What it retains stays."""
+    spec = _with(SPEC, "Delete", "in", "out")
+    world = World(spec).settle()
+    world.resource["spec"] = _with(_with(spec, "Retain", "out"), "Delete", "in", "other") | {
+        "transform": {"sql": "SELECT nothing FROM source"} if edit == "invalid" else {"sql": "SELECT key FROM source"}
+    }
+    world.resource["spec"]["topics"].append({"name": "other", "partitions": 1, "deletionPolicy": "Delete"})
+    world.resource["spec"]["kafka"] = {"bootstrapServers": "elsewhere:9092"}
+    world.resource["metadata"]["generation"] += 1
+    world.reconcile()
+    assert world.resource["status"]["accepted"]["spec"] == spec
+    connect, servers = world.connections.kafka, set()
+
+    def connecting(pipeline: Any, *role: Any) -> Any:
+        servers.add(pipeline.spec.kafka.bootstrap_servers)
+        return connect(pipeline, *role)
+
+    world.connections.kafka = connecting  # type: ignore[method-assign]
+    assert is_gone(delete(world), reconciles=9)
+    assert servers == {"k:9092"}
+    assert ("in" in world.kafka.existing, "out" in world.kafka.existing) == (False, True)
 
 
 def test_the_events_of_a_deletion_without_a_valid_spec_name_what_stays() -> None:

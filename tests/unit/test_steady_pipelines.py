@@ -107,6 +107,7 @@ def declare_a_topic_differently(world: World) -> None:
         **world.resource,
         "metadata": {**world.resource["metadata"], "name": "older", "uid": "o"},
         "spec": SPEC | {"topics": [{"name": "in", "partitions": 7}], "source": {"topics": ["in"], "groupId": "ops.o"}},
+        "status": {},
     }
     world.index.update(("ops", "p"), world.resource)
     world.index.update(("ops", "older"), older)

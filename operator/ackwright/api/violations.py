@@ -10,6 +10,7 @@ import re
 import reprlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
@@ -25,6 +26,7 @@ _SENSITIVE = re.compile(r"(?i)passw|secret|token|jaas|credential|auth|access.?ke
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = 80
 _SHORT.maxlevel = 2
+_LONGEST_NAME = 80  # characters; a longer one resembles no field, and the comparison would take long
 
 # Names that a user is likely to try: why a pipeline cannot have them, and what to do.
 _SPLITS_RANGES = (
@@ -190,7 +192,7 @@ def _unknown(model: type[BaseModel], at: Location, value: object) -> Violation:
         problem, remedy = _REFUSED[name]
     else:
         known = _names(_model_at(model, parent))
-        elsewhere = [path for path, below in _tree(model) if name in _names(below)]
+        elsewhere = _places(model).get(name, ())
         nearest = _nearest(name, known)
         problem = "unknown field"
         if nearest:
@@ -206,6 +208,8 @@ def _unknown(model: type[BaseModel], at: Location, value: object) -> Violation:
 
 
 def _nearest(name: str, known: Sequence[str]) -> str | None:
+    if len(name) > _LONGEST_NAME:
+        return None
     folded = {k.lower(): k for k in known}
     matches = difflib.get_close_matches(name.lower().replace("_", ""), folded, n=1, cutoff=0.6)
     return folded[matches[0]] if matches else None
@@ -228,9 +232,24 @@ def _tree(model: type[BaseModel], path: str = "") -> Iterator[tuple[str, type[Ba
             yield from _tree(inner, f"{path}.{field.alias or name}{listed}".lstrip("."))
 
 
+@cache
+def _models(model: type[BaseModel]) -> Mapping[str, type[BaseModel]]:
+    """The models of the resource by their paths; the first one, where several are possible."""
+    return dict(reversed(tuple(_tree(model))))
+
+
+@cache
+def _places(model: type[BaseModel]) -> Mapping[str, Sequence[str]]:
+    """The paths of the models that have a field of this name."""
+    places: dict[str, list[str]] = {}
+    for path, below in _tree(model):
+        for name in _names(below):
+            places.setdefault(name, []).append(path)
+    return places
+
+
 def _model_at(model: type[BaseModel], at: Location) -> type[BaseModel] | None:
-    path = re.sub(r"\[\d+\]", "[]", path_of(at))
-    return next((below for place, below in _tree(model) if place == path), None)
+    return _models(model).get(re.sub(r"\[\d+\]", "[]", path_of(at)))
 
 
 def _names(model: type[BaseModel] | None) -> list[str]:

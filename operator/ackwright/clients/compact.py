@@ -7,6 +7,8 @@ import threading
 from collections.abc import Hashable, Mapping
 from typing import Any
 
+from ackwright.clients.nesting import DEEPEST, TOO_DEEP
+
 Object = dict[str, Any]
 
 _INTERN_MAX = 128  # characters; longer strings are hardly ever equal
@@ -22,18 +24,21 @@ class _Parts:
         self._lock = threading.Lock()
 
     def shared(self, value: Any) -> Any:
-        """An equal value, of which equal parts are one object."""
+        """An equal value, of which equal parts are one object. What is nested too deeply is replaced."""
         with self._lock:
-            return self._shared(value)
+            return self._shared(value, DEEPEST)
 
-    def _shared(self, value: Any) -> Any:
+    def _shared(self, value: Any, levels: int) -> Any:
+        """levels: below the value."""
         if type(value) is str:
             return sys.intern(value) if len(value) <= _INTERN_MAX else value
+        if not levels and isinstance(value, Mapping | list | tuple):
+            return TOO_DEEP
         if isinstance(value, Mapping):
-            part: Any = {sys.intern(k): self._shared(v) for k, v in value.items()}
+            part: Any = {sys.intern(k): self._shared(v, levels - 1) for k, v in value.items()}
             key: Hashable = tuple((k, _identity(v)) for k, v in part.items())
         elif isinstance(value, list | tuple):
-            part = [self._shared(v) for v in value]
+            part = [self._shared(v, levels - 1) for v in value]
             key = (list, *(_identity(v) for v in part))
         else:
             return value
@@ -56,7 +61,8 @@ _parts = _Parts(_SHARED_PARTS)
 def compact(body: Mapping[str, Any]) -> Object:
     """A copy for the caches: without managedFields, which nothing reads and which takes most of the memory.
 
-    Equal parts of all copies are one object: nobody may change them.
+    Equal parts of all copies are one object: nobody may change them. What is nested too deeply to be handled by
+    recursive functions is replaced by a text, which is valid nowhere in a spec.
     """
     metadata = {k: v for k, v in body.get("metadata", {}).items() if k != "managedFields"}
     return {k: _parts.shared(metadata if k == "metadata" else v) for k, v in body.items()}

@@ -9,6 +9,8 @@ one is closed when it has not been used for some time.
 from __future__ import annotations
 
 import base64
+import hashlib
+import json
 import shutil
 import threading
 import time
@@ -17,6 +19,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ackwright.api.spec import DeliveryPipeline
 from ackwright.api.spec import Kafka as Declared
@@ -124,7 +127,7 @@ class Connections:
             if name in needed:
                 secrets[name] = {key: secret.data[key] for key in needed[name] if key in secret.data}
         spec = declared.model_dump_json(by_alias=True)
-        key = digest({"kafka": spec, "namespace": namespace if secrets else "", "secrets": secrets})
+        key = _key({"kafka": spec, "namespace": namespace if secrets else "", "secrets": secrets})
         with self._lock:
             self._close_idle()
             self._used[key] = self._clock()
@@ -249,6 +252,11 @@ class Connections:
                     path.write_bytes(base64.b64decode(content))
                     path.chmod(0o600)
         return cluster(declared, str(directory))
+
+
+def _key(connection: Mapping[str, Any]) -> str:
+    """A digest that nobody can compute another connection for: with a short one, a tenant could use that of another."""
+    return hashlib.sha256(json.dumps(connection, sort_keys=True).encode()).hexdigest()
 
 
 def _threads(declared: Declared) -> int:

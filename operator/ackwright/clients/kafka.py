@@ -45,6 +45,10 @@ _REFUSED = frozenset(
     }
 )
 
+# Bytes of one answer of a broker, which may be a hostile one: librdkafka's default is 100 MB. The largest one is about
+# all topics of a cluster, with less than 100 bytes for each partition. Only consumers have to fetch less than this.
+ANSWER_MAX = 16 << 20
+
 _NOT_CONNECTED = frozenset({KafkaError._TRANSPORT, KafkaError._RESOLVE})  # refused, no such host, TLS on one side only
 
 
@@ -53,7 +57,12 @@ def client_settings(cluster: Cluster) -> dict[str, Any]:
 
     Raises AckwrightError (AuthenticationFailed) if these cannot be read, or if Java's clients could not use them.
     """
-    settings: dict[str, Any] = {"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0, **cluster.librdkafka}
+    settings: dict[str, Any] = {
+        "bootstrap.servers": cluster.bootstrap_servers,
+        "log_level": 0,
+        **cluster.librdkafka,
+        "receive.message.max.bytes": ANSWER_MAX,
+    }
     if cluster.credentials:
         try:
             settings |= login(cluster.credentials)

@@ -25,6 +25,7 @@ from kubernetes.config.kube_config import KUBE_CONFIG_DEFAULT_LOCATION
 
 from ackwright.clients.compact import Object, compact
 from ackwright.clients.fence import Writing, unfenced
+from ackwright.clients.nesting import parse
 from ackwright.errors import AckwrightError
 from ackwright_stream.jobspec import Reason
 
@@ -385,7 +386,7 @@ class Kubernetes:
     ) -> Object:
         answer = self._request(method, url, query=query, body=body, content=content, timeout=timeout)
         try:
-            value = json.loads(answer.read() or b"{}")
+            value = parse(answer.read() or b"{}")
         except (
             urllib3.exceptions.HTTPError,
             OSError,
@@ -459,7 +460,7 @@ def watch_query(version: str, seconds: float) -> list[tuple[str, str]]:
 
 def watch_event(api_version: str, kind: str, url: str, line: bytes) -> tuple[str, Object]:
     """An event of a watch of this URL, with the object. Raises ApiError if it is an error, ValueError if unreadable."""
-    event = json.loads(line)
+    event = parse(line)
     if event["type"] == "ERROR":
         raise ApiError(event["object"].get("code"), f"watching {url}: {event['object'].get('message')}")
     return event["type"], compact({"apiVersion": api_version, "kind": kind, **event["object"]})
@@ -474,5 +475,5 @@ def error_message(body: bytes | str | None) -> str:
     text = body.decode(errors="replace") if isinstance(body, bytes) else body or ""
     try:
         return str(json.loads(text)["message"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return text[:300]

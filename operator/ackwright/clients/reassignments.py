@@ -117,6 +117,7 @@ def _renamed(settings: Mapping[str, Any], timeout_ms: int) -> dict[str, Any]:
         "sasl_mechanism": "sasl.mechanism",
         "sasl_plain_username": "sasl.username",
         "sasl_plain_password": "sasl.password",
+        "receive_message_max_bytes": "receive.message.max.bytes",
     }
     present = {name: settings[theirs] for name, theirs in names.items() if theirs in settings}
     servers = settings["bootstrap.servers"].split(",")

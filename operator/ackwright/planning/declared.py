@@ -88,6 +88,18 @@ def _with_accepted_spec(resource: Resource, status: Status) -> Resource:
     return {**resource, "spec": status.accepted.spec} if status.accepted else resource
 
 
+def in_force(resource: Resource) -> Resource:
+    """The resource with the spec that its pipeline runs by, read without validating it.
+
+    That is the last accepted spec: an edit that is invalid, refused or still checked has no effect. Before one was
+    accepted it is the resource's own.
+    """
+    status = resource.get("status")
+    accepted = status.get("accepted") if isinstance(status, Mapping) else None
+    spec = accepted.get("spec") if isinstance(accepted, Mapping) else None
+    return {**resource, "spec": spec} if isinstance(spec, Mapping) and spec else resource
+
+
 def accepted_pipeline(resource: Resource, status: Status) -> DeliveryPipeline | None:
     """The pipeline of the last valid spec; None if there never was one, or if this release finds it invalid."""
     if status.accepted is None:
@@ -127,11 +139,11 @@ def conflicting_declarations(
 ) -> dict[str, str]:
     """By topic, the pipeline (visible_name) whose declaration applies, if it differs from this pipeline's.
 
-    Of the valid pipelines on the same brokers, the oldest that declares a topic decides. The others do not count, so a
-    pipeline has no conflict with one that is in conflict itself. others: pipelines that declare one of this pipeline's
-    topics.
+    Of the valid pipelines on the same brokers, the oldest that declares a topic decides, by its spec in force. The
+    others do not count, so a pipeline has no conflict with one that is in conflict itself. others: pipelines that
+    declare one of this pipeline's topics.
     """
-    older = [r for r in sorted(others, key=_age) if _age(r) < _age(resource)]
+    older = [in_force(r) for r in sorted(others, key=_age) if _age(r) < _age(resource)]
     if not older:
         return {}
     own = {t.name: t for t in topic_plans(pipeline) if not t.internal}
@@ -159,11 +171,31 @@ def conflicting_declarations(
 def shared_topics(resource: Resource, others: Iterable[Resource]) -> frozenset[str]:
     """Topics of this pipeline that another pipeline on the same brokers declares too.
 
-    Pipelines that are being deleted do not count.
+    Of both, the spec in force counts and an edit of it: a topic stays that one of them needs. Pipelines that are being
+    deleted do not count.
     """
+    own = _specs(resource)
     remaining = [r for r in others if _age(r) != _age(resource) and not r["metadata"].get("deletionTimestamp")]
     return frozenset(
-        t for r in remaining if _all_brokers(r) & _all_brokers(resource) for t in topics_of(r) & topics_of(resource)
+        topic
+        for theirs in (spec for r in remaining for spec in _specs(r))
+        for ours in own
+        if _all_brokers(theirs) & _all_brokers(ours)
+        for topic in topics_of(theirs) & topics_of(ours)
+    )
+
+
+def _specs(resource: Resource) -> tuple[Resource, ...]:
+    """The resource with its spec in force, and with its own."""
+    accepted = in_force(resource)
+    return (resource,) if accepted.get("spec") == resource.get("spec") else (accepted, resource)
+
+
+def shares(resource: Resource) -> frozenset[tuple[str, str]]:
+    """What the pipeline may share with others, by its spec in force or by an edit: the kind, and the name."""
+    specs = _specs(resource)
+    return frozenset(
+        {*(("group", group_of(r)) for r in specs), *(("topic", topic) for r in specs for topic in topics_of(r))}
     )
 
 
@@ -207,6 +239,12 @@ def topics_of(resource: Resource) -> frozenset[str]:
     return frozenset(str(t["name"]) for t in _listed_topics(resource))
 
 
+def retained_topics(resource: Resource) -> frozenset[str]:
+    """The topics under spec.topics that are not to be deleted with the pipeline, read without validating the spec."""
+    topics = _listed_topics(resource)
+    return frozenset(str(t["name"]) for t in topics if t.get("deletionPolicy", "Retain") == "Retain")
+
+
 def unparsed_topics_to_delete(resource: Resource, status: Status) -> frozenset[str]:
     """As topics_to_delete(), of the last accepted spec, read without validating it."""
     topics = _listed_topics(_with_accepted_spec(resource, status))
@@ -221,13 +259,13 @@ def _listed_topics(resource: Resource) -> tuple[Mapping[str, Any], ...]:
 
 def group_owner(resource: Resource, others: Iterable[Resource], policy: Policy) -> str | None:
     """The oldest pipeline (visible_name) with the same consumer group on the same brokers that is older than this
-    one; None: none. The brokers are those that have the positions.
+    one; None: none. The brokers are those that have the positions. Of the others, the spec in force counts.
 
     Two pipelines with one group would fence each other forever (docs/protocol.md#rule-7).
     """
     same = [
         r
-        for r in others
+        for r in map(in_force, others)
         if policy.allows_group(r)
         and group_of(r) == group_of(resource)
         and _sink_brokers(r) & _sink_brokers(resource)

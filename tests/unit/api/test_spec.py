@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ackwright.api import violations
 from ackwright.api.quantities import duration_ms, memory_mib
 from ackwright.api.spec import DeliveryPipeline, load, parse
 from ackwright.errors import AckwrightError, InvalidSpec, Place
@@ -399,3 +401,18 @@ def test_quantities_refuse_anything_else() -> None:
             duration_ms(wrong)
     with pytest.raises(ValueError, match="not an amount"):
         memory_mib("1Gi")
+
+
+def test_unknown_fields_take_little_time_however_many_or_long_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tree of all models is walked once, and no long name is compared."""
+    walks: list[object] = []
+    tree = violations._tree
+    monkeypatch.setattr(violations, "_tree", lambda *model: walks.append(model) or tree(*model))
+    monkeypatch.setattr(violations, "_models", functools.cache(violations._models.__wrapped__))
+    monkeypatch.setattr(violations, "_places", functools.cache(violations._places.__wrapped__))
+    document = copy.deepcopy(MINIMAL)
+    document["spec"] |= {f"unknown{n}": 1 for n in range(200)} | {"guarantees" * 9: 1}
+    refused_ = refused(document)
+    assert len(refused_.violations) == 201
+    assert refused_.violations[-1].remedy.startswith("remove it; known here: ")
+    assert sum(len(model) == 1 for model in walks) == 2

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from ackwright.clients import compact as module
 from ackwright.clients.compact import compact
+from ackwright.clients.nesting import DEEPEST, TOO_DEEP, parse
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-2, 2) | st.sampled_from([0.0, 1.0, 1.5]) | st.text(max_size=2),
@@ -52,3 +53,29 @@ def test_no_more_parts_are_remembered_than_the_limit() -> None:
     for i in range(300):
         compact({"metadata": {}, "spec": {"number": i}})
     assert len(module._parts._known) == 100
+
+
+def _nested(levels: int, inner: str = "1") -> str:
+    return '{"a": [' * (levels // 2) + inner + "]}" * (levels // 2)
+
+
+def test_parts_that_are_nested_too_deeply_are_replaced() -> None:
+    deepest = json.loads(_nested(DEEPEST))
+    assert compact({"spec": deepest})["spec"] == deepest
+    text = json.dumps(compact({"spec": json.loads(_nested(DEEPEST + 2)), "kind": "A"}))
+    assert json.loads(text) == {"spec": json.loads(_nested(DEEPEST, json.dumps(TOO_DEEP))), "kind": "A"}
+
+
+def test_a_text_beyond_the_depth_of_python_keeps_everything_else() -> None:
+    names = [1, 'a "]}', {"b\\": None}, "ü\n"]
+    text = json.dumps(names)[:-1] + ", " + _nested(5_000) + ", " + _nested(40) + ', "z"]'
+    value = parse(text.encode())
+    assert value[:4] == names
+    assert value[5:] == [json.loads(_nested(40)), "z"]
+    assert TOO_DEEP in json.dumps(value[4])
+
+
+@pytest.mark.parametrize("text", ["[" * 5_000, "{" * 5_000, _nested(5_000)[:-1], "]", ""])
+def test_a_text_that_is_no_json_is_an_error(text: str) -> None:
+    with pytest.raises(ValueError, match=r"line|column|char"):
+        parse(text.encode())

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import gc
+import re
 import threading
 import weakref
 from collections import Counter
@@ -141,6 +142,12 @@ def test_another_namespace_gets_neither_the_secret_nor_the_connection(world: Wor
     assert ours[0] != theirs[0]
     assert ours[1] is not theirs[1]
     assert (world.reads("ops"), world.reads("other")) == (1, 1)
+
+
+def test_no_tenant_can_compute_the_key_of_another_ones_connection(world: World) -> None:
+    """Of a shorter key, a pipeline with another value and the same key could be computed."""
+    key, _ = world.connections.kafka(pipeline())
+    assert re.fullmatch("[0-9a-f]{64}", key)
 
 
 def test_the_identifier_of_credentials_does_not_depend_on_their_content(world: World, tmp_path: Path) -> None:

@@ -437,3 +437,25 @@ def test_a_call_that_timed_out_is_not_repeated() -> None:
 
 def connect_retries() -> Retry:
     return kubernetes_client._Once(1, respect_retry_after_header=False)
+
+
+def _nested(levels: int) -> bytes:
+    return b'{"f:a":' * levels + b"1" + b"}" * levels
+
+
+@pytest.mark.parametrize("levels", [150, 400, 950, 1200, 9000])
+@pytest.mark.parametrize("at", ["managedFields", "data"])
+def test_one_object_that_is_nested_too_deeply_hides_no_other(
+    server: Server, kubernetes: Kubernetes, watched: Watched, levels: int, at: str
+) -> None:
+    deep = b'{"metadata": {"name": "d", "managedFields": 0}, "data": 0}'.replace(
+        b'"%s": 0' % at.encode(), b'"%s": %s' % (at.encode(), _nested(levels))
+    )
+    good = json.dumps(OBJECT).encode()
+    server.body = b'{"metadata": {"resourceVersion": "12"}, "items": [%s, %s]}' % (deep, good)
+    listed, version = kubernetes.listing("v1", "ConfigMap", "ops")
+    assert (len(listed), listed[0]["metadata"], listed[1], version) == (2, {"name": "d"}, OBJECT, "12")
+    server.body = b'{"type": "ADDED", "object": %s}\n{"type": "ADDED", "object": %s}\n' % (deep, good)
+    (_, first), second = watched("v1", "ConfigMap", "ops", version="7", seconds=9)
+    assert (first, second) == (listed[0], ("ADDED", OBJECT))
+    json.dumps(first), repr(first)

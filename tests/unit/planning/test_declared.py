@@ -22,6 +22,7 @@ from ackwright.planning.declared import (
     group_of,
     group_owner,
     parse_resource,
+    shared_topics,
     suspended,
     topics_of,
 )
@@ -90,6 +91,7 @@ def test_topic_ids_that_are_not_strings_are_converted() -> None:
 
 OLDER, YOUNGER = "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"
 IN = {"name": "in", "partitions": 3}
+BROKERS = {"kafka": MINIMAL["kafka"]}
 
 
 def declares(*topics: Any, name: str = "p", created: str = YOUNGER, **spec: Any) -> dict[str, Any]:
@@ -205,6 +207,39 @@ def test_after_an_invalid_edit_the_last_valid_spec_is_compared() -> None:
     assert pipeline is not None
     assert parse_resource(edited)[0] is None
     assert conflicting_declarations(edited, pipeline, [rival], Policy()) == {"in": "ops/older"}
+
+
+def edited(resource: dict[str, Any], **spec: Any) -> dict[str, Any]:
+    """The pipeline with its spec accepted, and then changed."""
+    return {**resource, "status": {"accepted": {"spec": resource["spec"]}}, "spec": {**resource["spec"], **spec}}
+
+
+def test_an_edit_that_has_no_effect_conflicts_with_no_other_pipeline() -> None:
+    """Such as one that is refused. The spec in force counts, also if the edit no longer declares the topic."""
+    assert before(declares(IN), edited(older(), topics=[OTHERWISE[0]])) == {}
+    assert before(declares(IN), edited(older(IN), topics=[OTHERWISE[0]])) == {}
+    assert before(declares(IN), edited(older(IN, kafka={"bootstrapServers": "other:9092"}), topics=[], **BROKERS)) == {}
+    for edit in ({"topics": []}, {"guarantee": "twice"}, {"kafka": {"bootstrapServers": "other:9092"}}):
+        assert before(declares(IN), edited(older(OTHERWISE[0]), **edit)) == {"in": "ops/older"}
+
+
+def test_an_edit_that_has_no_effect_takes_no_group_of_another_pipeline() -> None:
+    theirs, ours = resource("p", group="g", brokers="other:9092"), resource("q", "2026-01-02T00:00:00Z", group="g")
+    moved = edited(theirs, kafka=ours["spec"]["kafka"])
+    assert group_owner(ours, [moved], Policy()) is None
+    assert group_owner(ours, [{**moved, "status": {"accepted": None}}], Policy()) == "ops/p", "control: it was new"
+    leaves = edited(resource("p", group="g"), kafka=theirs["spec"]["kafka"])
+    assert group_owner(ours, [leaves], Policy()) == "ops/p"
+
+
+def test_a_topic_is_shared_by_the_spec_in_force_and_by_an_edit() -> None:
+    """What is deleted does not come back, so a topic stays that one of both needs."""
+    ours = declares(IN)
+    assert shared_topics(ours, [edited(older(IN), topics=[])]) == {"in"}
+    assert shared_topics(ours, [edited(older(), topics=[IN])]) == {"in"}
+    assert shared_topics(edited(ours, topics=[]), [older(IN)]) == {"in"}
+    assert shared_topics(ours, [edited(older(), transform={})]) == set()
+    assert shared_topics(ours, [edited(older(IN, kafka={"bootstrapServers": "other:9092"}))]) == set()
 
 
 _TOPICS = st.lists(

@@ -39,6 +39,7 @@ def test_an_ending_is_read_as_it_was_written(ending: Ending) -> None:
         '{"exitCode": 3, "failure": {"reason": "no such reason", "message": "x"}}',
         '{"exitCode": 3, "failure": "DataExpired: gone"}',
         FAILED.to_json()[:-5],
+        "[" * 4096,
     ],
 )
 def test_any_other_text_is_no_ending(text: str) -> None:
