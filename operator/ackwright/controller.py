@@ -357,7 +357,7 @@ def _declaration_changed(current: Mapping[str, Any], known: Mapping[str, Any] | 
     fields = ("uid", "generation", "deletionTimestamp")
     if known is None or any(current["metadata"].get(k) != known["metadata"].get(k) for k in fields):
         return True
-    return _accepted(current) != _accepted(known)
+    return bool(_accepted(current) != _accepted(known))
 
 
 def _accepted(resource: Mapping[str, Any]) -> Any:

@@ -166,7 +166,7 @@ def test_an_edit_without_effect_deletes_no_other_topic(edit: str) -> None:
         servers.add(pipeline.spec.kafka.bootstrap_servers)
         return connect(pipeline, *role)
 
-    world.connections.kafka = connecting  # type: ignore[method-assign]
+    world.connections.kafka = connecting  # type: ignore[assignment, method-assign]
     assert is_gone(delete(world), reconciles=9)
     assert servers == {"k:9092"}
     assert ("in" in world.kafka.existing, "out" in world.kafka.existing) == (False, True)

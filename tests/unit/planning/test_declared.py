@@ -219,7 +219,12 @@ def test_an_edit_that_has_no_effect_conflicts_with_no_other_pipeline() -> None:
     assert before(declares(IN), edited(older(), topics=[OTHERWISE[0]])) == {}
     assert before(declares(IN), edited(older(IN), topics=[OTHERWISE[0]])) == {}
     assert before(declares(IN), edited(older(IN, kafka={"bootstrapServers": "other:9092"}), topics=[], **BROKERS)) == {}
-    for edit in ({"topics": []}, {"guarantee": "twice"}, {"kafka": {"bootstrapServers": "other:9092"}}):
+    edits: tuple[dict[str, Any], ...] = (
+        {"topics": []},
+        {"guarantee": "twice"},
+        {"kafka": {"bootstrapServers": "other:9092"}},
+    )
+    for edit in edits:
         assert before(declares(IN), edited(older(OTHERWISE[0]), **edit)) == {"in": "ops/older"}
 
 
