@@ -1,7 +1,7 @@
 """Measures stateful pipelines: exactly-once and Spark's own Kafka sink run the same windowed count, in turn.
 
 Each batch has the records of one window, and writes the counts of an earlier one. Both keep their state in
-RocksDB with changelogs.
+RocksDB with changelogs. Kafka Streams counts the same records in turn with them, for information.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from pathlib import Path
 from ackwright.local.wait import wait_for
 from ackwright_stream.jobspec import JobSpec
 from ackwright_stream.jobspec_values import STATE
-from bench import workload
+from bench import kafka_streams, workload
 from bench.context import Context, in_turn
 from bench.figures import Figure, Throughput, median, ratio, throughput
+from bench.kafka_streams import KAFKA_STREAMS
 from bench.processes import UsageMeter
 from bench.runs import (
     EXACTLY_ONCE,
@@ -46,6 +47,7 @@ _BATCHES, _QUICK_BATCHES = 20, 7
 _ROUNDS, _QUICK_ROUNDS = 3, 1
 _STATE_BYTES, _QUICK_STATE_BYTES = 1_000_000_000, 20_000_000
 _KEY_BYTES = 1000  # of a key of the large state
+_START_S = 1_767_225_600  # 2026-01-01, in seconds since 1970
 _LAST_RECORDS = 1000  # that are read when a query with a large state starts again
 _TIMEOUT = 300.0  # seconds
 _SCHEMA = "id STRING, at TIMESTAMP"
@@ -73,9 +75,18 @@ class Case:
 
     def value(self, partition: int, n: int) -> bytes:
         """The value of the nth record of a partition."""
+        key, window, second = self._record(partition, n)
+        return b'{"id":"%d","at":"%s"}' % (key, _time(window, second))
+
+    def record(self, partition: int, n: int) -> kafka_streams.Record:
+        """The same for Kafka Streams, with a key and a time of its own."""
+        key, window, second = self._record(partition, n)
+        return b"%d" % key, self.value(partition, n), (_START_S + window * WINDOW_S + second) * 1000
+
+    def _record(self, partition: int, n: int) -> tuple[int, int, int]:
+        """The key, the number of the window, and the second in it."""
         window, place = divmod(n, self.batch // PARTITIONS)
-        second = place * WINDOW_S * PARTITIONS // self.batch
-        return b'{"id":"%d","at":"%s"}' % ((place * PARTITIONS + partition) % self.keys, _time(window, second))
+        return (place * PARTITIONS + partition) % self.keys, window, place * WINDOW_S * PARTITIONS // self.batch
 
 
 @dataclass(frozen=True)
@@ -100,12 +111,14 @@ def measure(context: Context) -> Iterator[Figure]:
 
 
 def _count(context: Context, case: Case) -> list[Figure]:
-    runs: dict[str, list[Run]] = {name: [] for name in (SPARK_SINK, EXACTLY_ONCE)}
-    with _source(context, "counted") as source:
-        workload.fill_with(context.bootstrap, source, PARTITIONS, case.batch * case.batches, case.value)
+    runs: dict[str, list[Run]] = {name: [] for name in (SPARK_SINK, EXACTLY_ONCE, KAFKA_STREAMS)}
+    records = case.batch * case.batches
+    with _source(context, "counted") as source, _source(context, "timed") as timed:
+        workload.fill_with(context.bootstrap, source, PARTITIONS, records, case.value)
+        kafka_streams.fill(context.bootstrap, timed, PARTITIONS, records, case.record)
         for number in range(context.size(_ROUNDS, _QUICK_ROUNDS, context.rounds)):
             for name in in_turn(tuple(runs), number):
-                run = _run(context, case, source, name, number)
+                run = _run(context, case, timed if name == KAFKA_STREAMS else source, name, number)
                 runs[name].append(run)
                 context.report(f"windowed count, {name}, round {number + 1}: {run.rate.rate:,.0f} records/s")
     return figures(f"windowed count, {case}, local[{context.slots}]", runs)
@@ -115,8 +128,10 @@ def _run(context: Context, case: Case, source: str, name: str, number: int) -> R
     directory = context.directory / f"state-{number}-{name.split(maxsplit=1)[0]}"
     with workload.sink(context.bootstrap, PARTITIONS) as sink, UsageMeter() as meter:
         copy = Copy(context.bootstrap, source, sink, case.batch, context.slots, directory, PARTITIONS)
-        if name == SPARK_SINK:
-            seconds = {}
+        seconds: dict[int, float] = {}
+        if name == KAFKA_STREAMS:
+            _run_kafka_streams(context, case, copy)
+        elif name == SPARK_SINK:
             run_spark_sink(copy, stateful=_query(f"{WINDOW_S} seconds"))
         else:
             seconds = run_job(_job(copy, f"{WINDOW_S} seconds"), directory)
@@ -125,6 +140,21 @@ def _run(context: Context, case: Case, source: str, name: str, number: int) -> R
     counted = case.batch * (len(times) // case.keys - WARM_UP)
     of_rows = throughput(times, case.keys, WARM_UP, {kind: used * 1e6 / counted for kind, used in cpu.items()})
     return Run(replace(of_rows, rate=of_rows.rate * case.batch / case.keys), durations(seconds), meter.peaks)
+
+
+def _run_kafka_streams(context: Context, case: Case, copy: Copy) -> None:
+    """Counts until all counts are written."""
+    count = kafka_streams.Count(copy.source, copy.sink, WINDOW_S, WATERMARK_S)
+    with kafka_streams.counting(context.bootstrap, count, context.slots, copy.directory):
+        wait_for(lambda: _has(context.bootstrap, copy.sink, case.rows), "all counts are written", _TIMEOUT)
+
+
+def _has(bootstrap: str, topic: str, records: int) -> bool:
+    if workload.offsets(bootstrap, topic) < records:  # reading them takes time from the candidate
+        return False
+    with contextlib.suppress(RuntimeError):
+        return bool(len(workload.append_times(bootstrap, topic, records)))
+    return False
 
 
 def figures(title: str, runs: Mapping[str, list[Run]]) -> list[Figure]:
@@ -146,8 +176,10 @@ def figures(title: str, runs: Mapping[str, list[Run]]) -> list[Figure]:
             if any(peaks):
                 output.append(median(f"{title}: {name}, peak memory, {of_kind}", peaks, "MiB"))
     rates = {name: [run.rate.rate for run in of_name] for name, of_name in runs.items()}
-    title = f"{title}: {EXACTLY_ONCE} ÷ {SPARK_SINK}"
-    return [*output, ratio(title, rates[EXACTLY_ONCE], rates[SPARK_SINK], TARGET)]
+    relative = [ratio(f"{title}: {EXACTLY_ONCE} ÷ {SPARK_SINK}", rates[EXACTLY_ONCE], rates[SPARK_SINK], TARGET)]
+    if KAFKA_STREAMS in rates:
+        relative.append(ratio(f"{title}: {EXACTLY_ONCE} ÷ {KAFKA_STREAMS}", rates[EXACTLY_ONCE], rates[KAFKA_STREAMS]))
+    return [*output, *relative]
 
 
 def _starts(context: Context, size: int) -> list[Figure]:

@@ -85,6 +85,16 @@ def fill_with(bootstrap: str, topic: str, partitions: int, records: int, value: 
         raise RuntimeError(f"not all records were written to {topic} within 120 s")
 
 
+def offsets(bootstrap: str, topic: str) -> int:
+    """The number of offsets of a topic up to its last stable ones: of records and of transactions' markers."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "bench", "isolation.level": "read_committed"})
+    try:
+        partitions = consumer.list_topics(topic, timeout=20).topics[topic].partitions
+        return sum(consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=20)[1] for p in partitions)
+    finally:
+        consumer.close()
+
+
 def append_times(bootstrap: str, topic: str, records: int, timeout: float = 120) -> npt.NDArray[np.int64]:
     """The sorted append times (ms) of the topic's records, read with read_committed. timeout: seconds.
 

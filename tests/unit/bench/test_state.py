@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 
 from bench import state
@@ -30,6 +31,15 @@ def test_a_batch_has_every_key_equally_often_within_one_window() -> None:
         assert Counter(record["id"] for record in records) == {str(key): 4 for key in range(10)}
         assert {record["at"][:17] for record in records} == {f"2026-01-01T00:0{window}:"}
         assert max(record["at"] for record in records) > f"2026-01-01T00:0{window}:{state.WATERMARK_S}Z"
+
+
+def test_kafka_streams_counts_the_same_keys_and_times() -> None:
+    case = state.Case(keys=10, batch=40, batches=2)
+    for partition, n in ((0, 0), (3, 9), (2, 17)):
+        key, value, time_ms = case.record(partition, n)
+        parsed = json.loads(value)
+        assert (key.decode(), value) == (parsed["id"], case.value(partition, n))
+        assert time_ms == datetime.fromisoformat(parsed["at"]).timestamp() * 1000
 
 
 def test_a_large_key_is_of_one_record() -> None:
