@@ -79,7 +79,7 @@ class Case:
         return b'{"id":"%d","at":"%s"}' % (key, _time(window, second))
 
     def record(self, partition: int, n: int) -> kafka_streams.Record:
-        """The same for Kafka Streams, with a key and a time of its own."""
+        """The same for Kafka Streams, whose keys and times are those of the records."""
         key, window, second = self._record(partition, n)
         return b"%d" % key, self.value(partition, n), (_START_S + window * WINDOW_S + second) * 1000
 
