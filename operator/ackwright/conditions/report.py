@@ -148,11 +148,12 @@ def _lost_state(stalled: Finding) -> LostState | None:
 
 
 def _driver(driver: DriverPod, progress: ProgressReport | None, before: DriverStatus | None) -> DriverStatus:
+    same = before is not None and before.uid == driver.uid
     return DriverStatus(
         pod=driver.name,
         uid=driver.uid,
         node=driver.node,
-        number=progress.driver if progress else (before.number if before else None),
+        number=progress.driver if progress else (before.number if before and same else None),
         restarts=driver.restarts,
         last_error=str(driver.error or "")[:2048] or None,
     )
