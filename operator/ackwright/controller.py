@@ -307,7 +307,9 @@ class Controller:
             work = partial(self._reconciler.finish_in_lost_namespace, resource)
         else:
             objects = list(self.children.get(key, {}).values())
-            reports = self._probes.take(key, progress_addresses(drivers(objects)))
+            pods = drivers(objects)
+            processes = frozenset((pod.uid, pod.restarts) for pod in pods)
+            reports = self._probes.take(key, progress_addresses(pods), processes)
             if reports is None:
                 raise Postponed
             work = partial(self._reconciler.reconcile, resource, objects, reports)

@@ -19,6 +19,9 @@ from ackwright_stream.reports import ProgressReport, State
 
 _NEVER = float("-inf")
 _MAX_DOUBLINGS = 6
+# A driver that Kubernetes reports as ready is unreachable after so many requests without an answer, and so many
+# seconds. One that is busy answers late now and then.
+_UNANSWERED, _SILENT_S = 3, 120.0
 
 
 class KafkaDigest(NamedTuple):
@@ -85,6 +88,29 @@ class ProgressTracker:
         self.futile_restarts, self.since = min(self.futile_restarts + 1, _MAX_DOUBLINGS), now
 
 
+@dataclass
+class Contact:
+    """Whether the present driver answers the operator."""
+
+    driver: str | None = None  # uid of its pod; None: no driver is ready
+    since: float = 0.0  # when it last answered, or became ready
+    unanswered: int = 0  # requests since then
+    heard: bool = False  # whether it has answered once
+
+    def update(self, driver: str | None, now: float, *, answered: bool) -> None:
+        """Takes what a request brought. driver: uid of the pod that is ready; None: none is."""
+        if driver != self.driver:
+            self.driver, self.since, self.unanswered, self.heard = driver, now, 0, False
+        if answered:
+            self.since, self.unanswered, self.heard = now, 0, True
+        else:
+            self.unanswered += 1
+
+    def is_lost(self, now: float) -> bool:
+        """Whether a driver that is ready has not answered for too long."""
+        return self.driver is not None and self.unanswered >= _UNANSWERED and now - self.since > _SILENT_S
+
+
 def _digest(positions: Mapping[str, Mapping[str, int]]) -> int:
     return zlib.crc32(json.dumps(positions, sort_keys=True).encode())
 
@@ -94,6 +120,7 @@ class Memory:
     """About one pipeline."""
 
     tracker: ProgressTracker = field(default_factory=ProgressTracker)
+    contact: Contact = field(default_factory=Contact)
     brokers_checked: float = _NEVER  # when the brokers' own settings and the group last passed their checks
     generation: int | None = None  # of the spec
     edited: float = _NEVER  # when the generation last changed

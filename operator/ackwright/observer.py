@@ -116,6 +116,8 @@ class Observer:
             observed = replace(observed, drivers=tuple(_with_role(d, reports.get(d.name)) for d in observed.drivers))
         progress = reports.get(observed.driver.name) if observed.driver else None
         memory.tracker.update(progress, self._clock())
+        ready = observed.driver.uid if observed.driver and observed.driver.ready else None
+        memory.contact.update(ready, self._clock(), answered=progress is not None)
         group_owner = self._index.group_owner(in_force(resource))
         return ClusterState(observed, progress, group_owner, versions(resource, objects, group_owner))
 
@@ -151,6 +153,8 @@ class Observer:
             credentials=self._credentials(pipeline, kafka, cluster.workload),
             stuck=memory.tracker.is_stuck(pipeline, self._settings.stuck, self._clock()),
             expired=self._is_expired(memory, status, generation),
+            heard=memory.contact.heard,
+            unreachable=memory.contact.is_lost(self._clock()),
         )
 
     def _decision(self, resource: Object, status: Status, declared: Declaration, cluster: ClusterState) -> Decision:

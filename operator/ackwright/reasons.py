@@ -56,6 +56,7 @@ class ConditionReason(StrEnum):
     UNSCHEDULABLE = "Unschedulable"
     IMAGE_UNAVAILABLE = "ImageUnavailable"
     NO_PROGRESS = "NoProgress"
+    DRIVER_UNREACHABLE = "DriverUnreachable"
     CRASHED = "Crashed"
     HALTED = "Halted"
     DEADLINE_EXCEEDED = "DeadlineExceeded"
@@ -110,6 +111,7 @@ _CONSEQUENCES: Mapping[AnyReason, Consequences] = {
     ConditionReason.UNDER_REPLICATED: Consequences(remark=True),
     # The driver.
     ConditionReason.NO_PROGRESS: Consequences(stalls="JobRunning"),
+    ConditionReason.DRIVER_UNREACHABLE: Consequences(stalls="JobRunning"),
     ConditionReason.UNSCHEDULABLE: Consequences(stalls="JobRunning"),
     ConditionReason.IMAGE_UNAVAILABLE: Consequences(stalls="JobRunning"),
 }

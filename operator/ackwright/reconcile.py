@@ -98,7 +98,7 @@ class Reconciler:
         self._index = index or PipelineIndex(self._policy)
         self._pipelines_listed = pipelines_listed
         self._observer = Observer(connections, settings, self._index, now=now, clock=clock)
-        self._rollouts = Rollouts(settings.max_unavailable)
+        self._rollouts = Rollouts(settings.max_unavailable, late=settings.settle, clock=clock)
         self._memory: dict[str, Memory] = {}
 
     def reconcile(self, resource: Object, objects: Iterable[Object], reports: Reports) -> float | None:
@@ -133,6 +133,7 @@ class Reconciler:
         status = parse_status(resource.get("status"))
         declared = declaration(resource, status, self._policy)
         if isinstance(declared, NeverValid):
+            self._rollouts.end(meta["uid"])
             return self._report_never_valid(resource, status, declared.invalid)
 
         observation = self._observer.pipeline(resource, status, declared, cluster, memory)
@@ -159,6 +160,7 @@ class Reconciler:
     def forget_all(self) -> None:
         """Forgets everything that was remembered, since another operator may have acted meanwhile."""
         self._memory.clear()
+        self._rollouts.clear()
 
     def _is_steady(self, steady: SteadyState, memory: Memory, cluster: ClusterState) -> bool:
         """Whether a whole reconcile would find the same as the last one.
@@ -205,20 +207,23 @@ class Reconciler:
         has_finalizer = FINALIZER in meta.get("finalizers", ())
         depends_on = situation(observation, work, has_finalizer=has_finalizer, settings=self._settings, now=now)
         todo = steps(desired, observation.workload, depends_on)
-        waits = self._waits(meta["uid"], observation, todo)
+        waits = self._waits(meta, observation, todo, stopped=pipeline.spec.suspend)
         todo = without_driver_change(todo) if waits else todo
         return _Plan(work, todo, report.intent(observation.status, todo, now), waits)
 
-    def _waits(self, uid: str, observation: Observation, todo: tuple[Step, ...]) -> bool:
-        """Whether a driver that delivers has to wait before it is replaced. An edit never waits."""
+    def _waits(self, meta: Object, observation: Observation, todo: tuple[Step, ...], *, stopped: bool) -> bool:
+        """Whether a driver that delivers has to wait before it is replaced. An edit never waits.
+
+        stopped: whether the pipeline is to have no driver.
+        """
         workload, accepted = observation.workload, observation.decision.accepted
         ready = any(driver.ready for driver in workload.drivers)
         if replaces_driver(todo):
             before = observation.status.accepted
             edited = before is None or before.spec != accepted.spec or not accepted.delivered
-            return ready and not edited and not self._rollouts.admit(uid)
-        if observation.pipeline.spec.suspend or (ready and not workload.rolling):
-            self._rollouts.end(uid)
+            return ready and not edited and not self._rollouts.admit(meta["uid"], meta["namespace"])
+        if stopped or workload.complete or workload.idle or (ready and not workload.rolling):
+            self._rollouts.end(meta["uid"])
         return False
 
     def _check(self, observation: Observation, uid: str) -> tuple[dict[str, Any], ...]:

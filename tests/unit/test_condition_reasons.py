@@ -19,7 +19,7 @@ PACKAGE = ROOT / "operator" / "ackwright"
 # The columns of the table, written out here a second time.
 STALLS = {
     "TopicsReady": {"AuthorizationFailed", "BrokersTooFew", "TopicsUnfit", "TopicConflict"},
-    "JobRunning": {"NoProgress", "Unschedulable", "ImageUnavailable"},
+    "JobRunning": {"NoProgress", "DriverUnreachable", "Unschedulable", "ImageUnavailable"},
 }
 FLAGS = {
     "expected": {

@@ -103,3 +103,23 @@ def test_a_report_is_used_once() -> None:
         await probes.stop()
 
     asyncio.run(main())
+
+
+def test_a_report_of_an_earlier_driver_is_not_used() -> None:
+    """It may have had the same address, and its report may have waited for the reconcile."""
+
+    async def main() -> None:
+        resumed: list[Key] = []
+
+        async def read(address: str) -> ProgressReport | None:
+            return RUNNING
+
+        probes = Probes(read, resumed.append)
+        for processes in ("first", "second"):
+            assert probes.take(HEALTHY, ("a:1",), processes) is None
+            while HEALTHY not in resumed:
+                await asyncio.sleep(0)
+            resumed.clear()
+        assert probes.take(HEALTHY, ("a:1",), "second") == {"a:1": RUNNING}
+
+    asyncio.run(main())

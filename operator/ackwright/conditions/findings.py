@@ -56,6 +56,8 @@ class Facts:
     waits: bool = False  # for its turn, because other drivers are being replaced
     next_run: str | None = None  # when the next run of a schedule is due
     reported: bool = True  # whether a driver has ever reported what it delivers
+    heard: bool = True  # the present driver has reported its progress
+    unreachable: bool = False  # the present driver is ready, and has not reported for too long
     job_failure: Finding | None = None  # the job's failure that JobRunning reported before this reconcile
 
 
@@ -112,8 +114,24 @@ def job_running(facts: Facts) -> Finding:
         # Between two attempts at the same records the driver runs for a while. Ready would change with each attempt.
         if failure := _unresolved(facts, driver):
             return failure
+        if progress is None and facts.unreachable:
+            return _unreachable(driver)
+        if progress is None and not facts.heard:
+            return Finding("False", ConditionReason.STARTING, f"{driver.name} is ready, and has not reported yet")
         return _delivers(facts.workload, progress)
     return _not_running(driver, progress)
+
+
+def _unreachable(driver: DriverPod) -> Finding:
+    """That Kubernetes reports the driver as ready, and the operator cannot read what it does."""
+    at = driver.address or driver.name
+    return Finding(
+        "Unknown",
+        ConditionReason.DRIVER_UNREACHABLE,
+        f"{driver.name} is ready, but the operator gets no report from http://{at}/progress, so it does not know "
+        "whether records are delivered; allow connections from the operator's namespace to this port in the "
+        "NetworkPolicies of both namespaces",
+    )
 
 
 def _unresolved(facts: Facts, driver: DriverPod) -> Finding | None:
@@ -257,6 +275,8 @@ def _guarantee_met(facts: Facts, job: Finding) -> Finding:
     failure = _last_failure(facts)
     if failure and REASONS[failure.reason].breaks_guarantee and job.status != "True":
         return Finding("False", failure.reason, failure.message)
+    if facts.guarantee.status == "True" and job.reason == ConditionReason.DRIVER_UNREACHABLE:
+        return Finding("Unknown", job.reason, job.message)
     if facts.guarantee.status == "True" and not facts.reported:
         return replace(facts.guarantee, message="topics and brokers keep it; no driver has delivered yet")
     return facts.guarantee

@@ -84,6 +84,8 @@ def status(before: Status, observation: Observation, outcome: Outcome, now: date
         next_run=schedule.next_schedule_time if schedule else None,
         reported=delivery is not None,
         job_failure=_job_failure(before),
+        heard=observation.heard or _reported_before(before),
+        unreachable=observation.unreachable or (not observation.heard and _was_unreachable(before, driver)),
     )
     aspects = findings(facts)
     return Status(
@@ -105,6 +107,18 @@ def status(before: Status, observation: Observation, outcome: Outcome, now: date
         driver=_driver(driver, observation.progress, before.driver) if driver else None,
         delivery=delivery,
     )
+
+
+def _reported_before(before: Status) -> bool:
+    """Whether the operator that ran before has had a report: an operator that restarts changes no condition."""
+    return before.condition_is("JobRunning", "True")
+
+
+def _was_unreachable(before: Status, driver: DriverPod | None) -> bool:
+    """Whether JobRunning says that already of this driver."""
+    job = before.condition("JobRunning")
+    known = before.driver.uid if before.driver else None
+    return bool(job and job.reason == ConditionReason.DRIVER_UNREACHABLE and driver and driver.uid == known)
 
 
 def _job_failure(before: Status) -> Finding | None:
@@ -148,11 +162,12 @@ def _lost_state(stalled: Finding) -> LostState | None:
 
 
 def _driver(driver: DriverPod, progress: ProgressReport | None, before: DriverStatus | None) -> DriverStatus:
+    same = before is not None and before.uid == driver.uid
     return DriverStatus(
         pod=driver.name,
         uid=driver.uid,
         node=driver.node,
-        number=progress.driver if progress else (before.number if before else None),
+        number=progress.driver if progress else (before.number if before and same else None),
         restarts=driver.restarts,
         last_error=str(driver.error or "")[:2048] or None,
     )

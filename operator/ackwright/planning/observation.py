@@ -38,6 +38,8 @@ class Observation:
     credentials: str  # which Secrets the driver is to have
     stuck: bool  # the driver has lag and makes no progress
     expired: bool  # the change takes longer than it may
+    heard: bool  # the present driver has reported its progress since the operator started
+    unreachable: bool  # the present driver is ready, and has not reported for too long
 
     def kafka_work(self) -> KafkaWork:
         """What to do about Kafka."""
