@@ -73,6 +73,7 @@ class Controller:
         self.pipelines: dict[Key, dict[str, Any]] = {}
         self._others: dict[Key, dict[str, Any]] = {}  # pipelines of other shards, as far as the index uses them
         self.children: dict[Key, dict[tuple[str, str], dict[str, Any]]] = {}  # by pipeline, then by kind and name
+        self._pipeline_of: dict[str, Key] = {}  # by uid of a child
         own_namespaces = [n for n in settings.namespaces if settings.shard.owns(n)]
         self.lost = LostNamespaces(own_namespaces)
         self._unlisted: set[str] = set()  # namespaces whose pipelines cannot be listed, of all shards
@@ -282,16 +283,25 @@ class Controller:
 
     def update_child(self, event: str | None, child: Object) -> None:
         """Takes an event of a child: ADDED, MODIFIED, DELETED."""
-        meta, kind = child["metadata"], child["kind"]
+        meta = child["metadata"]
         if not self._settings.shard.owns(meta["namespace"]):  # a watch of all namespaces reports it
             return
         key = meta["namespace"], meta["labels"].get(PIPELINE_LABEL, "")
+        before = self._pipeline_of.get(meta["uid"], key)
+        if before != key:  # somebody has changed the label: the pipeline no longer has it, and restores it
+            self._update_child_of(before, "DELETED", child)
+        self._update_child_of(key, event, child)
+
+    def _update_child_of(self, key: Key, event: str | None, child: Object) -> None:
+        meta, kind = child["metadata"], child["kind"]
         children = self.children.setdefault(key, {})
         known = children.get((kind, meta["name"]))
         if event == "DELETED":
             children.pop((kind, meta["name"]), None)
+            self._pipeline_of.pop(meta["uid"], None)
         elif _is_news(child, known):
             children[kind, meta["name"]] = child
+            self._pipeline_of[meta["uid"]] = key
         else:
             return
         if not children:

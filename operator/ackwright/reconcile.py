@@ -33,6 +33,7 @@ from ackwright.deletion import finish
 from ackwright.errors import AckwrightError
 from ackwright.memory import Memory, SteadyState, job_state, versions
 from ackwright.observe.topics import topics
+from ackwright.observe.workload import hidden_owners
 from ackwright.observer import ClusterState, Observer, Reports
 from ackwright.pipeline_index import PipelineIndex
 from ackwright.planning.clusters import ClusterRole
@@ -120,6 +121,7 @@ class Reconciler:
         meta, objects = resource["metadata"], tuple(objects)
         if meta.get("deletionTimestamp"):
             return self._finish(resource, objects)
+        objects = (*objects, *self._hidden(meta, objects))
         memory = self._memory.setdefault(meta["uid"], Memory())
         cluster = self._observer.cluster(resource, objects, reports, memory)
         steady = memory.steady
@@ -143,6 +145,16 @@ class Reconciler:
             memory.tracker.restarted(self._clock())
         resource, status = self._act(resource, observation, todo)
         return self._remember(memory, resource, objects, status, observation=observation, todo=todo)
+
+    def _hidden(self, meta: Object, objects: tuple[Object, ...]) -> Iterator[Object]:
+        """Objects of the pipeline that control its drivers, and whose labels somebody has removed. They get them back
+        by the next step.
+        """
+        for api_version, kind, name, uid in hidden_owners(objects):
+            owner = self._kubernetes.get(api_version, kind, meta["namespace"], name)
+            references = owner["metadata"].get("ownerReferences", ()) if owner is not None else ()
+            if owner and owner["metadata"]["uid"] == uid and any(r["uid"] == meta["uid"] for r in references):
+                yield {"apiVersion": api_version, "kind": kind, **owner}
 
     def wrote(self, resource: Object) -> bool:
         """Whether this version of the resource is the one that the last reconcile left, so that it holds no news.

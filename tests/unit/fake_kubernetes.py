@@ -319,7 +319,8 @@ def _pod_name(owner: Object, number: int) -> str:
 def _pod(owner: Object, revision: str | None, number: int) -> Object:
     template, meta = _copy(owner["spec"]["template"]), owner["metadata"]
     labels = template["metadata"]["labels"] | ({"controller-revision-hash": revision} if revision else {})
-    reference = {"kind": owner["kind"], "name": meta["name"], "uid": meta["uid"], "controller": True}
+    reference = {k: owner[k] for k in ("apiVersion", "kind")}
+    reference |= {"name": meta["name"], "uid": meta["uid"], "controller": True}
     return {
         "apiVersion": "v1",
         "kind": "Pod",

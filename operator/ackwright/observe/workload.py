@@ -14,6 +14,7 @@ from ackwright.planning.observed import (
     OutOfMemory,
     Workload,
 )
+from ackwright.planning.steps import DRIVERS
 from ackwright.render.check import CHECK_ROLE, EDIT_LABEL
 from ackwright.render.names import ROLE_LABEL
 from ackwright.render.workload import PROGRESS_PORT
@@ -55,6 +56,24 @@ def workload(objects: Iterable[Object], uid: str) -> Workload:
         tuple(sorted(ended, key=lambda e: e.name)),
         tuple(sorted(checks, key=lambda c: c.name)),
     )
+
+
+def hidden_owners(objects: Iterable[Object]) -> tuple[tuple[str, str, str, str], ...]:
+    """What controls drivers and is not among the objects: its apiVersion, kind, name and uid.
+
+    It may have lost the labels by which it is watched. If it were taken for missing, it would neither be recreated as
+    long as its driver runs, nor changed by an edit.
+    """
+    known = {item["metadata"]["uid"] for item in objects}
+    controllers = (
+        owner
+        for item in objects
+        if _is_driver(item) and not item["metadata"].get("deletionTimestamp")
+        for owner in item["metadata"].get("ownerReferences", ())
+        if owner.get("controller") and owner["kind"] in DRIVERS and owner["uid"] not in known
+    )
+    owners = dict.fromkeys((o["apiVersion"], o["kind"], o["name"], o["uid"]) for o in controllers)
+    return tuple(owners)[:_DRIVERS_READ]
 
 
 def driver_pod(pod: Object) -> DriverPod:
