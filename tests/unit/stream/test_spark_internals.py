@@ -66,7 +66,9 @@ def test_only_spark_internals_uses_them() -> None:
     outside = [path for path in modules if not path.is_relative_to(INTERNALS)]
     assert {path.relative_to(ROOT).parts[0] for path in outside} == set(CHECKED)
     uses = {str(path.relative_to(ROOT)): private_uses(path.read_text()) for path in outside}
-    assert {name: private for name, private in uses.items() if private} == {}
+    # py4j's published interface, for a JVM without Spark.
+    without_spark = {"bench/kafka_streams.py": ["py4j.java_gateway.JavaGateway"]}
+    assert {name: private for name, private in uses.items() if private} == without_spark
 
 
 @pytest.mark.parametrize(
