@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ackwright.errors import AckwrightError
+from ackwright.rollouts import Rollouts
 from ackwright_stream.reasons import ExitCode, Reason
 from ackwright_stream.reports import Ending, Failure
 from unit.world import RUNNING, SPEC, World
@@ -238,3 +239,54 @@ def test_after_any_edits_there_is_one_driver_and_the_last_edit_is_applied_or_rep
         assert world.condition("Stalled").startswith("True/")
     if passes and held is not None:
         assert held["state"] == "RolledBack" or held["reason"] == Reason.INVALID_TRANSFORM
+
+
+DEFAULTS = {"suspend": False, "standby": False}  # that the CRD of the next release adds to every spec
+
+
+def test_defaults_of_another_release_are_no_edit() -> None:
+    """Otherwise every pipeline would have one at once, and those that are not ready would be rolled back."""
+    world = World(LIMITED).settle()
+    before = world.resource["status"]["accepted"]
+    world.resource["spec"] = LIMITED | DEFAULTS
+    world.settle()
+    assert world.resource["status"]["accepted"] == before
+    assert "previous" not in world.resource["status"]
+    world.kubernetes.declare("p", LIMITED | DEFAULTS | {"trigger": {"interval": "2s"}})
+    world.settle()
+    assert accepted(world) == world.resource["spec"], "control: an edit"
+
+
+def test_defaults_of_another_release_do_not_let_a_pipeline_skip_its_turn() -> None:
+    world = World().settle()
+    world.settings = replace(world.settings, spark_image="ackwright-spark:next")
+    world.start_operator()
+    world.operator._rollouts = Rollouts(1)
+    assert world.operator._rollouts.admit("another", "ops")
+    world.resource["spec"] = SPEC | DEFAULTS
+    world.reconcile()
+    template = world.kubernetes.stored["StatefulSet", "p"]["spec"]["template"]
+    assert template["spec"]["containers"][0]["image"] == "ackwright-spark:latest"
+
+
+def test_defaults_of_another_release_do_not_repeat_an_edit_that_was_rolled_back() -> None:
+    world = broken_edit()
+    world.seconds += AFTER_S
+    world.reconcile()
+    recover(world)
+    world.resource["spec"] = EDITED | DEFAULTS
+    world.resource["metadata"]["resourceVersion"] = "with defaults"
+    world.settle()
+    assert accepted(world) == LIMITED
+    assert world.condition("RolledBack") == "True/BatchFailed"
+
+
+def test_a_spec_that_the_platform_refuses_by_now_is_not_returned_to() -> None:
+    previous = LIMITED | {"kafka": {"bootstrapServers": "k:9092,refused:9092"}}
+    world = broken_edit(EDITED, previous)
+    world.operator._observer._policy = replace(world.operator._observer._policy, servers=("k:9092",))
+    world.operator._policy = world.operator._observer._policy
+    world.seconds += AFTER_S
+    world.reconcile()
+    assert accepted(world) == EDITED
+    assert world.condition("RolledBack") == "none"

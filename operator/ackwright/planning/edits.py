@@ -138,17 +138,21 @@ def decide(
         return Decision(declared.pipeline, present)
     if declared.invalid is not None:
         return Decision(declared.pipeline, accepted, status.previous)
-    if accepted.spec == present.spec:
-        back = None if delivers(observed, progress) else _rollback(resource, status, declared.pipeline, hash_of, now)
+    same_text = accepted.spec == present.spec
+    before = declared.pipeline if same_text else accepted_pipeline(resource, status)
+    # A text may also differ by defaults alone, which the CRD of another release adds to every spec.
+    if same_text or before == declared.pipeline:
+        back = None
+        if not delivers(observed, progress):
+            back = _rollback(resource, status, declared.pipeline, hash_of, policy=policy, now=now)
         current = accepted.model_copy(update={"generation": present.generation})
         return back or Decision(declared.pipeline, current, status.previous)
-    before = accepted_pipeline(resource, status)
     expects = expects_positions(status, before, declared.pipeline)
     present = present.model_copy(update={"expects_positions": expects})
     if before is None or policy.violations(before, {**resource, "spec": accepted.spec}):
         return Decision(declared.pipeline, present)
     switch = Decision(declared.pipeline, present, accepted if accepted.delivered else status.previous)
-    held = status.edit if status.edit is not None and status.edit.hash == present.hash else None
+    held = status.edit if status.edit is not None and _is_edit(status.edit, present) else None
     refusal = _unchecked_refusal(before, status, declared.pipeline)
     if refusal is not None:
         held = _refused(present, held, refusal, now)
@@ -160,11 +164,16 @@ def decide(
     if not rolled_back and (unprotected or not needs_check(before, declared.pipeline)):
         return switch
     if held is not None:
-        held = held.model_copy(update={"generation": present.generation})
+        held = held.model_copy(update={"generation": present.generation, "hash": present.hash})
     waiting = Decision(before, accepted, status.previous, held, declared.pipeline)
     if rolled_back:
         return replace(waiting, check=None)
     return _checking(waiting, present, observed, settings=settings, now=now) or switch
+
+
+def _is_edit(held: EditStatus, present: Accepted) -> bool:
+    """Whether the present spec is the one that was held. What the CRD of another release adds changes no generation."""
+    return present.hash == held.hash or present.generation == held.generation
 
 
 def _unchecked_refusal(before: DeliveryPipeline, status: Status, after: DeliveryPipeline) -> _Refusal | None:
@@ -284,9 +293,12 @@ def _rollback(
     status: Status,
     edited: DeliveryPipeline,
     hash_of: Callable[[Mapping[str, Any]], str],
+    *,
+    policy: Policy,
     now: datetime,
 ) -> Decision | None:
-    """The return to the last spec that delivered; None if the edit still has time, or if it is not the cause.
+    """The return to the last spec that delivered; None if the edit still has time, or if it is not the cause, or if the
+    platform refuses the earlier spec by now.
 
     edited: the pipeline by the accepted spec, which does not deliver.
     """
@@ -301,7 +313,7 @@ def _rollback(
     if pipeline is None:  # such as a topic whose declaration the edit has removed
         spec = dict(previous.spec)
         pipeline, _ = parse_resource({**resource, "spec": spec})
-    if pipeline is None:  # this release finds it invalid
+    if pipeline is None or policy.violations(pipeline, {**resource, "spec": spec}):  # this release refuses it
         return None
     topics, job = status.condition("TopicsReady"), status.condition("JobRunning")
     same_brokers = (pipeline.spec.kafka, pipeline.spec.sink) == (edited.spec.kafka, edited.spec.sink)
