@@ -127,8 +127,7 @@ class KafkaReader:
             relevant = _keys(relevant.groupBy("topic", "key").agg(first).select("first.*"))
         if required.last_of_key:
             counted = relevant.observe("sink", F.count(F.lit(1)).alias("records"))
-            last = F.max_by(F.struct(*relevant.columns), "offset").alias("last")
-            relevant = counted.groupBy("topic", "partition", "key").agg(last).select("last.*")
+            relevant = _last_of_keys(counted)
         if required.tolerances and not required.keys_only:
             relevant = audit_fractions.with_expected_numbers(
                 relevant, required.records, required.tolerances, required.records.columns
@@ -188,6 +187,18 @@ class LetterReader(KafkaReader):
 
     def _topics_with_output(self, required: Output) -> set[str]:
         return {self._sink.topic} if self._sink.topic else set()
+
+
+def _last_of_keys(records: DataFrame) -> DataFrame:
+    """The last record of each key in each topic.
+
+    A key may be in several partitions: those from before partitions were added, and any if it is null. Offsets say
+    which record of a partition is the last, and times which one of several partitions.
+    """
+    row = F.struct(*records.columns)
+    of_partitions = records.groupBy("topic", "partition", "key").agg(F.max_by(row, "offset").alias("last"))
+    newest = F.max_by("last", "last.timestamp").alias("last")
+    return of_partitions.groupBy("topic", "key").agg(newest).select("last.*")
 
 
 def _keys(records: DataFrame) -> DataFrame:
