@@ -26,7 +26,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from ackwright_stream import audit_apart, audit_fractions, transform
+from ackwright_stream import audit_apart, audit_groups, transform
 from ackwright_stream.audit_apart import Leeway
 from ackwright_stream.audit_decisions import History
 from ackwright_stream.audit_kafka import Lane
@@ -36,7 +36,7 @@ from ackwright_stream.audit_sinks.base import DecidingReader, Output, SinkReader
 from ackwright_stream.column_names import named
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import JobSpec, Reason
-from ackwright_stream.spark_internals import outer_joins, rounding
+from ackwright_stream.spark_internals import outer_joins
 from ackwright_stream.spark_internals.state_steps import (
     PROCESSOR,
     StateKey,
@@ -203,22 +203,28 @@ def compare(
         ended = history.last.emitted_before * _MS
         output = outer_joins.without_later_rows(spark, output, shape.row_ends, ended)
     if not unjudged and not transform.is_deterministic(output):
-        unjudged = [Doubt("the transform is not deterministic (rand(), first(), now() and the like)")]
+        unjudged = [Doubt("the transform is not deterministic (rand(), uuid(), now() and the like)")]
     last_of_key = job.state is not None and job.state.output_mode == "update" and shape.aggregates
     # With leeway the last record of a key in the sink need not be the one that was decided last.
     required = _required(sink.to_sink_columns(output), last_of_key=last_of_key and leeway.is_none)
+    of_order = list[Doubt]()
+    if shape.aggregates and not unjudged:
+        required, of_order, unjudged = audit_groups.without_order(spark, sink, output, required)
     key = sink.key_columns(last_of_key=last_of_key)
     unjudged = unjudged or _of_shared_keys(required.records, key)
     if not unjudged and shape.step and shape.step.rounds:
-        required, unjudged = _with_tolerances(spark, sink, output, required)
-    comparison = sink.compare(required, None, [*doubts, *moment.doubts], counted)
-    more = [*late, *unjudged]
+        required, unjudged = audit_groups.with_tolerances(spark, sink, output, required)
+    all_doubts = [*doubts, *moment.doubts]
+    comparison = sink.compare(required, None, all_doubts, counted)
+    more = [*late, *of_order, *unjudged]
     if unjudged:
         return comparison.not_judged(), more, []
     numbered = history.is_complete and not history.last.accepted_loss and not any(d.topics for d in moment.doubts)
-    if last_of_key and not leeway.is_none:
-        keys = sink.compare(replace(required, keys_only=True), None, [*doubts, *moment.doubts], counted)
-        comparison = audit_apart.of_groups(comparison, keys, history.records if numbered else None)
+    if last_of_key and (keys := audit_groups.keys(spark, sink, output, required, comparison=comparison, leeway=leeway)):
+        by_key = sink.compare(keys, None, all_doubts, counted)
+        decided = history.records if numbered else None
+        comparison, of_dropped = audit_groups.by_keys(comparison, by_key, leeway, decided)
+        more += of_dropped
     differs = (
         comparison.unexpected
         or (comparison.lost and not leeway.losses)
@@ -282,28 +288,6 @@ def _of_shared_keys(records: DataFrame, key: Sequence[str]) -> list[Doubt]:
         return []
     shown = ", ".join(f"{name} {_shown(first[name])}" for name in key)
     return [Doubt(f"several records of the output have {shown}, and it is not known which of them is the last")]
-
-
-def _with_tolerances(
-    spark: SparkSession, sink: DecidingReader, output: DataFrame, required: Output
-) -> tuple[Output, list[Doubt]]:
-    """The output with the tolerances of its sums of fractions, or a doubt if they cannot be judged."""
-    rounded = rounding.rounded_columns(output)
-    if rounded == {}:  # none of them is in the output
-        return required, []
-    tolerances = None if rounded is None else sink.tolerances(output, rounded)
-    problem = ""
-    if rounded is None:
-        problem = "a function or a condition of the transform uses them"
-    elif tolerances is None:
-        problem = "they are in a key, or within text or a struct of the output"
-    elif not rounding.largest_difference(spark, output) <= rounding.TOLERANCE:
-        problem = "the numbers of a group cancel out, are not finite, or are too many"
-    elif audit_fractions.is_ambiguous(required.records, tolerances):
-        problem = "some records of the output differ in them alone"
-    if problem or tolerances is None:
-        return required, [Doubt(f"sums of fractions depend on the order of the records, and {problem}")]
-    return replace(required, tolerances=tolerances), []
 
 
 def _shown(value: object) -> str:

@@ -28,6 +28,8 @@ class Output:
     last_of_key: bool = False  # whether only the last record of each key in the sink is compared with it
     # Of columns with sums or averages of fractions, the relative tolerance (audit_fractions.py).
     tolerances: Mapping[str, float] = field(default_factory=dict)
+    # Columns of the transform's output that are not compared, and that SinkReader.without() has left out of `records`.
+    left_out: Collection[str] = ()
     keys_only: bool = False  # whether keys are compared, each once; only of a reader with writes_apart
 
 
@@ -93,6 +95,11 @@ class DecidingReader(SinkReader, Protocol):
         """Output.tolerances, by the columns of to_sink_columns(). None: the sink has such a number where it is compared
         exactly. rounded: the same by the columns of the transform's output.
         """
+        ...
+
+    def without(self, rows: DataFrame, columns: Collection[str]) -> DataFrame | None:
+        """The rows of to_sink_columns() without what these columns of the transform's output are; None if a key has it,
+        or if nothing is left."""
         ...
 
     def has_decided(self) -> bool:

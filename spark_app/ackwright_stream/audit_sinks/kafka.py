@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
+import pyarrow as pa
 from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -55,6 +57,12 @@ class KafkaReader:
         if self._sink.output_schema is not None or not of_value.issuperset(rounded):
             return None
         return {"value": max(rounded.values())}
+
+    def without(self, rows: DataFrame, columns: Collection[str]) -> DataFrame | None:
+        """The value without the fields of these columns; null if the value is one of them."""
+        if {name.lower() for name in columns}.intersection(("key", "topic", "headers")):
+            return None
+        return _without_fields(rows, columns)
 
     def has_decided(self) -> bool:
         """Whether a batch was decided. The topic keeps the last decision of each pipeline."""
@@ -127,8 +135,9 @@ class KafkaReader:
             relevant = _keys(relevant.groupBy("topic", "key").agg(first).select("first.*"))
         if required.last_of_key:
             counted = relevant.observe("sink", F.count(F.lit(1)).alias("records"))
-            last = F.max_by(F.struct(*relevant.columns), "offset").alias("last")
-            relevant = counted.groupBy("topic", "partition", "key").agg(last).select("last.*")
+            relevant = _last_of_keys(counted)
+        if required.left_out and not required.keys_only:
+            relevant = _without_fields(relevant, required.left_out)
         if required.tolerances and not required.keys_only:
             relevant = audit_fractions.with_expected_numbers(
                 relevant, required.records, required.tolerances, required.records.columns
@@ -190,10 +199,45 @@ class LetterReader(KafkaReader):
         return {self._sink.topic} if self._sink.topic else set()
 
 
+def _last_of_keys(records: DataFrame) -> DataFrame:
+    """The last record of each key in each topic.
+
+    A key may be in several partitions: those from before partitions were added, and any if it is null. Offsets say
+    which record of a partition is the last, and times which one of several partitions.
+    """
+    row = F.struct(*records.columns)
+    of_partitions = records.groupBy("topic", "partition", "key").agg(F.max_by(row, "offset").alias("last"))
+    newest = F.max_by("last", "last.timestamp").alias("last")
+    return of_partitions.groupBy("topic", "key").agg(newest).select("last.*")
+
+
 def _keys(records: DataFrame) -> DataFrame:
     """The records with their keys alone."""
     nothing = {name: F.lit(None).cast(records.schema[name].dataType) for name in ("value", "headers")}
     return records.withColumns(nothing)
+
+
+def _without_fields(records: DataFrame, names: Collection[str]) -> DataFrame:
+    """The records with values that are null if the value is one of the fields, and otherwise lack these fields."""
+    if any(name.lower() == "value" for name in names):
+        return records.withColumn("value", F.lit(None).cast("binary"))
+    fields = frozenset(names)
+    return records.withColumn("value", F.arrow_udf(lambda values: without_fields(values, fields), "binary")("value"))
+
+
+def without_fields(values: pa.Array, names: Collection[str]) -> pa.Array:
+    """Texts of JSON without these fields of their objects. Any other text is as it was."""
+    return pa.array([None if text is None else _text_without(text, names) for text in values.to_pylist()], pa.binary())
+
+
+def _text_without(text: bytes, names: Collection[str]) -> bytes:
+    try:
+        record = json.loads(text, parse_float=str)
+    except ValueError:
+        return text
+    if not isinstance(record, dict):
+        return text
+    return json.dumps({name: value for name, value in record.items() if name not in names}).encode()
 
 
 def _has_header(name: str) -> Column:

@@ -29,6 +29,7 @@ from ackwright_stream.audit_limits import Doubt
 from ackwright_stream.audit_report import Comparison, Offending
 from ackwright_stream.audit_sinks import postgres_fractions
 from ackwright_stream.audit_sinks.base import Output
+from ackwright_stream.audit_sinks.tables import without_columns
 from ackwright_stream.column_names import named
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import JobSpec, PostgresSink, Reason
@@ -113,6 +114,11 @@ class TableReader:
         """Those of the columns that are numbers, none of which tells which row is meant."""
         keys = {*self._sink.key, self._sink.version_column}
         return rounded if audit_fractions.are_numbers(output, rounded) and not keys.intersection(rounded) else None
+
+    def without(self, rows: DataFrame, columns: Collection[str]) -> DataFrame | None:
+        """The rows without these columns, none of which tells which row is meant."""
+        keys = {*self._sink.key, self._sink.version_column, self._sink.deleted_column}
+        return None if keys.intersection(columns) else without_columns(rows, columns)
 
     def has_decided(self) -> bool:
         """Whether a batch was decided. The database keeps the last decisions of each pipeline."""

@@ -33,9 +33,19 @@ class AppendedRows:
         """Those of the columns that are numbers."""
         return rounded if audit_fractions.are_numbers(output, rounded) else None
 
+    def without(self, rows: DataFrame, columns: Collection[str]) -> DataFrame | None:
+        """The rows without these columns."""
+        return without_columns(rows, columns)
+
     def key_columns(self, *, last_of_key: bool) -> Sequence[str]:
         """None: each row is there."""
         return ()
+
+
+def without_columns(rows: DataFrame, columns: Collection[str]) -> DataFrame | None:
+    """The rows without these columns; None if no other one is left."""
+    others = [name for name in rows.columns if name not in columns]
+    return rows.select(*map(named, others)) if others else None
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,8 @@ class StateStep:
 
     kind: str  # the simple name of its class, such as Aggregate
     keys: tuple[StateKey, ...]  # of a join: the event time alone; of a processor: none
-    rounds: bool  # whether its result depends on the order of the records, by the rounding of fractions
+    # Whether its result may depend on the order of the records, by the rounding of fractions or of large averages.
+    rounds: bool
     overlapping: bool  # whether a record may belong to several of its windows or groups
     java: Any  # org.apache.spark.sql.catalyst.plans.logical.LogicalPlan
 
@@ -79,7 +80,7 @@ def _step(node: Any) -> StateStep:
     if kind == PROCESSOR:
         return StateStep(kind, (), rounds=False, overlapping=overlapping, java=node)
     if kind == "Aggregate":
-        keys, rounded = node.groupingExpressions(), any(rounds(e.java) for e in Step(node).expressions())
+        keys, rounded = node.groupingExpressions(), any(rounds(e.java, large=True) for e in Step(node).expressions())
     else:
         keys, rounded = (node.output() if kind == "Distinct" else node.keys()), False
     return StateStep(kind, tuple(map(_key, elements(keys))), rounded, overlapping, node)

@@ -61,10 +61,7 @@ def test_a_batch_whose_output_was_written_has_its_records_below_a_lower_limit(
     """Of fewer records it would have other counts than the rows that are written. The limit is that of later ones."""
     pipeline = at_least_once
     if first:
-        with pipeline.life() as job:
-            job.arrived(job.arm("before-commit"))
-            wait_until(lambda: pipeline.surplus() > 0, "output is in the sink")
-            job.job.kill()
+        pipeline.killed_in_first_batch("written")
     else:
         pipeline.killed_in_output("before-commit")
     recorded = json.loads((pipeline.state / "written.json").read_text())

@@ -26,7 +26,7 @@ COUNTS = "SELECT name AS key, CAST(count(*) AS STRING) AS value FROM source GROU
 class Batch:
     """One batch: the seconds of its records' event times by name, and the watermark in seconds with which it began."""
 
-    records: Sequence[tuple[str, int]]
+    records: Sequence[tuple[str | None, int]]
     watermark: int
     output: int  # the number of its records
 
