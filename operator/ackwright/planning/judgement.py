@@ -16,7 +16,7 @@ from ackwright.api.job_fields import Executor
 from ackwright.api.resource import DeliveryPipeline
 from ackwright.api.violations import Problem, path_of
 from ackwright.errors import Violation
-from ackwright.planning.schema_ddl import METADATA, Schema, TextProblem, read
+from ackwright.planning.schema_ddl import METADATA, Schema, TextProblem, read, unquoted
 from ackwright.planning.state import IN_DRIVER, has_executors
 from ackwright.sinks.base import OutputColumn
 from ackwright_stream.jobspec import S3A_SCHEME, Format
@@ -107,7 +107,7 @@ def _event_time(pipeline: DeliveryPipeline, schema: Schema) -> Iterator[Violatio
     if declared is None or view is None or pipeline.spec.state is None:
         return
     written = declared.column
-    name = written[1:-1].replace("``", "`") if len(written) > 2 and written[0] == written[-1] == "`" else written
+    name = unquoted(written)
     types = {column.lower(): kind for column, kind in view.items()}
     kind = types.get(name.lower())
     if name.lower() == METADATA:

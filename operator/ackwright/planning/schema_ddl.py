@@ -65,6 +65,11 @@ class _Stop(Exception):
         self.problem = problem
 
 
+def unquoted(name: str) -> str:
+    """The name of a column that may be written between backticks."""
+    return name[1:-1].replace("``", "`") if len(name) >= 2 and name[0] == name[-1] == "`" else name
+
+
 def read(ddl: str) -> Schema:
     """The columns of a schema, and what Spark certainly refuses in it."""
     try:
@@ -127,7 +132,7 @@ class _Reader:
     def _name(self) -> _Token:
         token = self._advance()
         if token.kind == "quoted":
-            return _Token("word", token.text[1:-1].replace("``", "`"), token.offset)
+            return _Token("word", unquoted(token.text), token.offset)
         if token.kind != "word":
             raise _Stop
         return token

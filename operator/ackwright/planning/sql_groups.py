@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Sequence
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token
 
-from ackwright.planning.schema_ddl import TextProblem
+from ackwright.planning.schema_ddl import TextProblem, unquoted
 from ackwright.planning.sql_columns import VIEW
 from ackwright.planning.sql_joins import StateTerms
 from ackwright_stream.reasons import Reason
@@ -55,7 +55,7 @@ def _endless(
         remedy = f"declare source.eventTime, and have it or a window of it among the columns of {clause}, {_UPDATE}"
         yield _problem(offset, problem, remedy)
         return
-    name = _unquoted(event_time)
+    name = unquoted(event_time)
     keys = _keys(select, columns)
     if keys is None or any(_is_column(_timed_by(key), name, select) for key in keys):
         return
@@ -150,10 +150,6 @@ def _is_view(node: exp.Expr) -> bool:
         and not node.args.get("joins")
         and not node.args.get("pivots")
     )
-
-
-def _unquoted(name: str) -> str:
-    return name[1:-1].replace("``", "`") if len(name) > 2 and name[0] == name[-1] == "`" else name
 
 
 def _offset(tokens: Sequence[Token], word: str) -> int:

@@ -9,8 +9,16 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ackwright_stream.spark_internals.logical_plan import Step, class_name, elements, nodes
-from ackwright_stream.spark_internals.rounding import column, rounds
+from ackwright_stream.spark_internals.logical_plan import (
+    Step,
+    class_name,
+    column_of,
+    elements,
+    frame_of,
+    id_of,
+    only_node,
+)
+from ackwright_stream.spark_internals.rounding import rounds
 
 # Functions whose result is the same in whatever order the records come, or whose difference rounding.py judges.
 _ANY_ORDER = frozenset(
@@ -35,8 +43,6 @@ _ANY_ORDER = frozenset(
         "Sum",
     )
 )
-
-
 _BY = frozenset({"MaxBy", "MinBy"})  # of equal values the last one, unless there are none
 
 
@@ -73,8 +79,7 @@ def of_results(output: DataFrame) -> Dependent:
 
 def without_conditions(spark: SparkSession, output: DataFrame) -> DataFrame:
     """The same frame with all groups, also those that a condition behind the Aggregate drops. output: no stream."""
-    plan = _without_conditions(spark, output._jdf.queryExecution().analyzed())
-    return DataFrame(spark._jvm.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, plan), spark)
+    return frame_of(spark, _without_conditions(spark, output._jdf.queryExecution().analyzed()))
 
 
 def _without_conditions(spark: SparkSession, node: Any) -> Any:
@@ -89,15 +94,13 @@ def _without_conditions(spark: SparkSession, node: Any) -> Any:
 
 def _has_ties(spark: SparkSession, output: DataFrame) -> bool:
     """Whether a group has different values to choose from for a max_by or min_by."""
-    [aggregate] = [node for node in nodes(output._jdf.queryExecution().analyzed()) if class_name(node) == "Aggregate"]
+    aggregate = only_node(output, "Aggregate")
     functions = [e.java for e in Step(aggregate).expressions() if class_name(e.java) in _BY]
-    keys = [column(spark, key).alias(f"k{i}") for i, key in enumerate(elements(aggregate.groupingExpressions()))]
+    keys = [column_of(spark, key).alias(f"k{i}") for i, key in enumerate(elements(aggregate.groupingExpressions()))]
     names = [f"k{i}" for i in range(len(keys))]
-    below = DataFrame(
-        spark._jvm.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, aggregate.child()), spark
-    )
+    below = frame_of(spark, aggregate.child())
     for function in functions:
-        value, by = (column(spark, child) for child in elements(function.children()))
+        value, by = (column_of(spark, child) for child in elements(function.children()))
         choose = F.max_by if class_name(function) == "MaxBy" else F.min_by
         text = F.to_json(F.struct(value.alias("v"))).alias("v")  # which also maps have
         rows = below.select(*keys, text, by.alias("o")).filter("o IS NOT NULL")
@@ -112,7 +115,7 @@ def _has_ties(spark: SparkSession, output: DataFrame) -> bool:
 def _dependent(output: DataFrame, chosen: Callable[[Any], bool]) -> Dependent:
     plan = output._jdf.queryExecution().analyzed()
     ids, rows = _of_node(plan, chosen)
-    return Dependent(frozenset(str(a.name()) for a in elements(plan.output()) if _id(a) in ids), rows)
+    return Dependent(frozenset(str(a.name()) for a in elements(plan.output()) if id_of(a) in ids), rows)
 
 
 def _of_node(node: Any, chosen: Callable[[Any], bool]) -> tuple[frozenset[int], bool]:
@@ -127,18 +130,14 @@ def _of_node(node: Any, chosen: Callable[[Any], bool]) -> tuple[frozenset[int], 
         case _:  # it passes columns on as they are, and may choose rows by them
             chooses = bool(ids) and any(_depends(e, ids, chosen) for e in elements(node.expressions()))
             return ids, rows or chooses
-    return ids.union(_id(e) for e in named if _depends(e, ids, chosen)), rows
+    return ids.union(id_of(e) for e in named if _depends(e, ids, chosen)), rows
 
 
 def _depends(expression: Any, ids: frozenset[int], chosen: Callable[[Any], bool]) -> bool:
     match class_name(expression):
         case "AttributeReference":
-            return _id(expression) in ids
+            return id_of(expression) in ids
         case "AggregateExpression":
             return chosen(expression.aggregateFunction())
         case _:
             return any(_depends(child, ids, chosen) for child in elements(expression.children()))
-
-
-def _id(expression: Any) -> int:
-    return int(expression.exprId().id())

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from py4j.java_gateway import is_instance_of
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 
 _LOGICAL = "org.apache.spark.sql.catalyst.plans.logical"
 _NOT_QUERIES = (f"{_LOGICAL}.Command", f"{_LOGICAL}.ParsedStatement", f"{_LOGICAL}.CompoundBody")
@@ -84,6 +84,27 @@ def uses_source_column(frame: DataFrame, column: str) -> bool:
     *plan, source = nodes(optimizer.execute(frame._jdf.queryExecution().analyzed()))
     attributes = [attribute for attribute in elements(source.output()) if attribute.name() == column]
     return any(node.references().contains(attribute) for attribute in attributes for node in plan)
+
+
+def only_node(frame: DataFrame, name: str) -> Any:
+    """The node of this class in a frame's analysed plan, which has one."""
+    [node] = [node for node in nodes(frame._jdf.queryExecution().analyzed()) if class_name(node) == name]
+    return node
+
+
+def frame_of(spark: SparkSession, plan: Any) -> DataFrame:
+    """The frame of a logical plan, which is no stream."""
+    return DataFrame(spark._jvm.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, plan), spark)
+
+
+def column_of(spark: SparkSession, expression: Any) -> Column:
+    """The column that an expression of a plan is."""
+    return Column(spark._jvm.org.apache.spark.sql.classic.ExpressionUtils.column(expression))
+
+
+def id_of(expression: Any) -> int:
+    """The number by which a plan refers to a column."""
+    return int(expression.exprId().id())
 
 
 def class_name(node: Any) -> str:

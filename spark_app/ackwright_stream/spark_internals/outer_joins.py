@@ -15,7 +15,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ackwright_stream.spark_internals.logical_plan import class_name, elements, nodes
+from ackwright_stream.spark_internals.logical_plan import class_name, column_of, elements, frame_of, nodes, only_node
 
 _WATERMARK = "spark.watermarkDelayMs"
 # By the type of a join, its inputs of which it writes rows without a match.
@@ -43,7 +43,7 @@ class RowEnd:
 
 def row_ends(stream: DataFrame) -> tuple[RowEnd, ...] | None:
     """Those of the only join of a stream; none of an inner or semi join. None: one is not known."""
-    join, parts = _join(stream), _parts(stream)
+    join, parts = only_node(stream, "Join"), _parts(stream)
     times = [_times(child) for child in elements(join.children())]
     ends: list[RowEnd] = []
     for number in _PRESERVED.get(str(join.joinType().sql()), ()):
@@ -63,41 +63,36 @@ def without_later_rows(spark: SparkSession, frame: DataFrame, ends: Sequence[Row
     """
     if not ends:
         return frame
-    join, parts = _join(frame), _parts(frame)
+    join, parts = only_node(frame, "Join"), _parts(frame)
     children = elements(join.children())
     # A column of each input that is null only where the join has no row of it.
     marks = [_expression(spark, F.lit(True).alias(f"{_MARK}_{number}")) for number in range(2)]
     inputs = [
         _project(spark, [*elements(child.output()), mark], child) for child, mark in zip(children, marks, strict=True)
     ]
-    present = [_column(spark, mark.toAttribute()).isNotNull() for mark in marks]
+    present = [column_of(spark, mark.toAttribute()).isNotNull() for mark in marks]
     due = present[0] & present[1]
     for end in ends:
         child = children[end.input]
-        time = _column(spark, child.output().apply(end.time)).cast("timestamp")
+        time = column_of(spark, child.output().apply(end.time)).cast("timestamp")
         ended = F.unix_micros(time) + F.lit(end.microseconds) <= F.lit(watermark)
         alone = (p for p in parts if p.references().size() > 0 and p.references().subsetOf(child.outputSet()))
-        may_match = reduce(Column.__and__, (_column(spark, part) for part in alone), F.lit(True))
+        may_match = reduce(Column.__and__, (column_of(spark, part) for part in alone), F.lit(True))
         due |= present[end.input] & (F.coalesce(ended, F.lit(False)) | ~F.coalesce(may_match, F.lit(False)))
     marked = join.withNewChildren(_sequence(spark, inputs))
     filtered = spark._jvm.org.apache.spark.sql.catalyst.plans.logical.Filter(_expression(spark, due), marked)
     written = _project(spark, elements(join.output()), filtered)
     plan = _with_join(spark, frame._jdf.queryExecution().analyzed(), written)
-    return DataFrame(spark._jvm.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, plan), spark)
-
-
-def _join(frame: DataFrame) -> Any:
-    [join] = [node for node in nodes(frame._jdf.queryExecution().analyzed()) if class_name(node) == "Join"]
-    return join
+    return frame_of(spark, plan)
 
 
 def _parts(frame: DataFrame) -> list[Any]:
     """The conditions of a frame's join that are all required, as the optimizer leaves them.
 
     The optimizer takes them apart and computes intervals. In place of the inputs it has leaves with the same columns:
-    of the inputs themselves it removes aliases, and the conditions would name columns that no input of _join() has.
+    of the inputs themselves it removes aliases, and the conditions would name columns that no input of the join has.
     """
-    spark, join = frame.sparkSession, _join(frame)
+    spark, join = frame.sparkSession, only_node(frame, "Join")
     leaf = spark._jvm.org.apache.spark.sql.catalyst.plans.logical.LocalRelation
     none = spark._jvm.scala.Option.apply(None)
     # Streams, because the optimizer removes a join with an empty table.
@@ -178,10 +173,6 @@ def _project(spark: SparkSession, columns: list[Any], child: Any) -> Any:
 
 def _sequence(spark: SparkSession, values: list[Any]) -> Any:
     return spark._jvm.PythonUtils.toSeq(values).toIndexedSeq()
-
-
-def _column(spark: SparkSession, expression: Any) -> Column:
-    return Column(spark._jvm.org.apache.spark.sql.classic.ExpressionUtils.column(expression))
 
 
 def _expression(spark: SparkSession, column: Column) -> Any:

@@ -15,7 +15,15 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, GroupedData, SparkSession
 from pyspark.sql import functions as F
 
-from ackwright_stream.spark_internals.logical_plan import Step, class_name, elements, nodes
+from ackwright_stream.spark_internals.logical_plan import (
+    Step,
+    class_name,
+    column_of,
+    elements,
+    frame_of,
+    id_of,
+    only_node,
+)
 
 # The largest relative difference of two numbers that are taken for equal.
 TOLERANCE = 1e-9
@@ -48,11 +56,11 @@ def rounds(expression: Any, *, large: bool = False) -> bool:
 
 def have_large_averages(spark: SparkSession, output: DataFrame) -> bool:
     """Whether averages of whole numbers in an output with an Aggregate are of sums that a DOUBLE may round."""
-    [aggregate] = [node for node in nodes(output._jdf.queryExecution().analyzed()) if class_name(node) == "Aggregate"]
+    aggregate = only_node(output, "Aggregate")
     averages = [e.java for e in Step(aggregate).expressions() if rounds(e.java, large=True) and not rounds(e.java)]
     if not averages:
         return False
-    numbers = [column(spark, average.child()).cast("double") for average in averages]
+    numbers = [column_of(spark, average.child()).cast("double") for average in averages]
     sizes = [F.sum(F.abs(number)).alias(f"size{i}") for i, number in enumerate(numbers)]
     largest = _groups(spark, aggregate).agg(*sizes).agg(*(F.max(f"size{i}") for i in range(len(sizes)))).first()
     return largest is not None and any(size is not None and not size <= _EXACT for size in largest)
@@ -69,7 +77,7 @@ def rounded_columns(output: DataFrame, *, large: bool = False) -> Mapping[str, f
     columns = _of_node(plan, large=large)
     if columns is None:
         return None
-    tolerances = {str(a.name()): columns.get(_id(a), 0.0) for a in elements(plan.output())}
+    tolerances = {str(a.name()): columns.get(id_of(a), 0.0) for a in elements(plan.output())}
     return {name: tolerance for name, tolerance in tolerances.items() if tolerance}
 
 
@@ -78,7 +86,7 @@ def largest_difference(spark: SparkSession, output: DataFrame, *, large: bool = 
 
     It is infinite, or no number, if numbers of both signs cancel, or are not finite. large: as for rounds().
     """
-    [aggregate] = [node for node in nodes(output._jdf.queryExecution().analyzed()) if class_name(node) == "Aggregate"]
+    aggregate = only_node(output, "Aggregate")
     functions = [e.java for e in Step(aggregate).expressions() if rounds(e.java, large=large)]
     of_group = _groups(spark, aggregate).agg(
         F.count(F.lit(1)).alias("n"),
@@ -92,14 +100,13 @@ def largest_difference(spark: SparkSession, output: DataFrame, *, large: bool = 
 
 def _groups(spark: SparkSession, aggregate: Any) -> GroupedData:
     """The input of an Aggregate in its groups."""
-    below = spark._jvm.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, aggregate.child())
-    keys = [column(spark, expression) for expression in elements(aggregate.groupingExpressions())]
-    return DataFrame(below, spark).groupBy(*keys)
+    keys = [column_of(spark, expression) for expression in elements(aggregate.groupingExpressions())]
+    return frame_of(spark, aggregate.child()).groupBy(*keys)
 
 
 def _with_size(spark: SparkSession, function: Any, number: int) -> Sequence[Column]:
     """The sum or average, and that of the numbers without their signs."""
-    value = column(spark, function.child()).cast("double")
+    value = column_of(spark, function.child()).cast("double")
     of_all = F.sum if class_name(function) == "Sum" else F.avg
     return of_all(value).alias(f"result{number}"), of_all(F.abs(value)).alias(f"size{number}")
 
@@ -140,7 +147,7 @@ def _of_expressions(expressions: Sequence[Any], below: _Columns, *, large: bool)
         if tolerance is None:
             return None
         if tolerance:
-            columns[_id(expression)] = tolerance
+            columns[id_of(expression)] = tolerance
     return columns
 
 
@@ -148,7 +155,7 @@ def _of_expression(expression: Any, below: _Columns, *, large: bool) -> float | 
     """The tolerance of its value; 0: it depends on no such number. None as in rounded_columns()."""
     kind = class_name(expression)
     if kind == "AttributeReference":
-        return below.get(_id(expression), 0.0)
+        return below.get(id_of(expression), 0.0)
     if kind == "AggregateExpression":
         function = expression.aggregateFunction()
         if not rounds(function, large=large):
@@ -167,12 +174,3 @@ def _of_expression(expression: Any, below: _Columns, *, large: bool) -> float | 
         at_least = _OF_CAST.get(str(expression.dataType().typeName()))
         return None if at_least is None else max(tolerance, at_least)
     return tolerance if kind in _CARRIERS else None
-
-
-def _id(named: Any) -> int:
-    return int(named.exprId().id())
-
-
-def column(spark: SparkSession, expression: Any) -> Column:
-    """The column that an expression of a plan is."""
-    return Column(spark._jvm.org.apache.spark.sql.classic.ExpressionUtils.column(expression))

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ackwright_stream.column_names import named
-from ackwright_stream.spark_internals.logical_plan import Step, class_name, elements, nodes
+from ackwright_stream.spark_internals.logical_plan import Step, class_name, elements, frame_of, nodes
 from ackwright_stream.spark_internals.rounding import rounds
 
 PROCESSOR = "TransformWithStateInPySpark"  # a class of Python
@@ -49,17 +49,17 @@ def window_size(spark: SparkSession, step: StateStep, key: StateKey) -> tuple[in
 
     step: of a frame that is no stream. key: a window that does not overlap with another one.
     """
-    below = spark._jvm.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, step.java.children().head())
+    below = frame_of(spark, step.java.children().head())
     window = named(key.name)
     ends = [F.unix_micros(window[name]).alias(name) for name in ("start", "end")]
-    first = DataFrame(below, spark).filter(window.isNotNull()).select(*ends).first()
+    first = below.filter(window.isNotNull()).select(*ends).first()
     return None if first is None else (first["end"] - first["start"], first["start"])
 
 
 def without_deduplication(spark: SparkSession, frame: DataFrame) -> DataFrame:
     """The same frame with every row, where it keeps one of each key. frame: no stream."""
     plan = _without_deduplication(spark, frame._jdf.queryExecution().analyzed())
-    return DataFrame(spark._jvm.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, plan), spark)
+    return frame_of(spark, plan)
 
 
 def _without_deduplication(spark: SparkSession, node: Any) -> Any:
