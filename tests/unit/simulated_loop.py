@@ -12,7 +12,7 @@ class Loop(asyncio.SelectorEventLoop):
 
     def __init__(self) -> None:
         self.now = 0.0
-        super().__init__(selectors.SelectSelector())
+        super().__init__(selectors.DefaultSelector())  # select() refuses file descriptors above 1023
         select = self._selector.select  # type: ignore[attr-defined]
 
         def jump(timeout: float | None = None) -> Any:
