@@ -79,6 +79,15 @@ def test_malformed_json_is_left_out(spark: SparkSession) -> None:
     assert values(df) == [b"x", None, "é".encode(), b"}],{", None]
 
 
+def test_random_names_that_resemble_numbers_are_read_as_names(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ackwright_stream.formats.json.secrets.token_hex", lambda _: "484240318051961d")
+    skipping = job("SELECT a AS value, 'k' AS key FROM source", format=Format.JSON, schema=SCHEMA, skip_malformed=True)
+    df = sink_columns(spark, raw(spark, b'{"a":"x"}', b'{"a":"y"} ', b"{}}"), skipping)
+    assert values(df) == [b"x", b"y"]
+
+
 def test_an_object_is_read_alike_with_and_without_something_behind_it(spark: SparkSession) -> None:
     """Behind its only closing brace nothing can follow, so it is parsed in another way than other texts."""
     alone = [
