@@ -41,7 +41,7 @@ LIMITS := --timeout 900 -o faulthandler_timeout=1200 -o faulthandler_exit_on_tim
 PYTEST := $(RUN)/pytest -n 3 --dist loadfile --no-loadscope-reorder --max-worker-restart 0 $(LIMITS)
 EVERYTHING := tests/integration tests/model tests/unit
 # Printed whether tests fail or not.
-NOT_RUN_SLOW := "Not run: slow tests, which are listed above: make test-all"
+NOT_RUN_SLOW := "Not run: slow tests, whose files are listed above: make test-all"
 NOT_RUN_CLUSTER := "Not run: tests/chart, tests/lab, tests/e2e, which need Go, root and an hour: make e2e"
 
 test-fast: setup  ## static checks, unit tests, the protocol's model; no broker, no Spark (3 minutes)

@@ -1,4 +1,4 @@
-"""Prints failures as they happen, and the slow tests that a run left out.
+"""Prints failures as they happen, and how many slow tests of each file a run left out.
 
 A long run that is interrupted keeps its failures that way.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import faulthandler
 import os
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 from _pytest.faulthandler import fault_handler_stderr_fd_key, get_timeout_config_value
 from hypothesis import settings
 
+from seconds_per_file import SecondsPerFile
 from server_starts import StartsOfServers
 
 # An example may take longer than Hypothesis' 200 ms on a busy machine.
@@ -25,6 +27,7 @@ settings.load_profile("ackwright")
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(NotRun(config), "not-run")
     config.pluginmanager.register(StartsOfServers(config), "starts-of-servers")
+    config.pluginmanager.register(SecondsPerFile(), "seconds-per-file")
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
@@ -42,7 +45,7 @@ def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
 
 
 class NotRun:
-    """Lists the slow tests that -m left out, so that no test is left out without notice."""
+    """Counts the slow tests of each file that -m left out, so that no test is left out without notice."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
@@ -65,5 +68,5 @@ class NotRun:
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         if self._tests:
             terminalreporter.section(f"{len(self._tests)} slow tests not run; make test-all runs them")
-            for test in self._tests:
-                terminalreporter.line(test)
+            for file, number in Counter(test.partition("::")[0] for test in self._tests).items():
+                terminalreporter.line(f"{number:6} {file}")
