@@ -114,14 +114,17 @@ def test_rules_of_the_platform_are_enforced(api: ApiServer) -> None:
 
 
 def test_dead_brokers_of_one_team_do_not_delay_the_edits_of_another(api: ApiServer) -> None:
-    """Forty brokers accept connections and never answer, which each take a worker for 8 s."""
+    """Forty brokers accept connections and never answer, which each take a worker for 8 s.
+
+    The operator connects to two of them at a time, because one namespace has a quarter of the workers.
+    """
     teams = Teams(api, ["busy", "calm"])
     with dead_brokers(40) as brokers, running(teams):
         teams.declare("calm", "p")
         wait_until(lambda: teams.is_reconciled("calm", "p"), "calm/p is reconciled")
         for i, broker in enumerate(brokers):
             teams.declare("busy", f"p-{i}", f"127.0.0.1:{broker.getsockname()[1]}")
-        wait_until(lambda: connected(brokers) == len(brokers), "the operator waits for the brokers")
+        wait_until(lambda: connected(brokers) >= 8, "the operator waits for the brokers")
         seconds = []
         for interval in range(2, 7):
             started = time.monotonic()
