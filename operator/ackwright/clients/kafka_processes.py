@@ -21,7 +21,7 @@ log = logging.getLogger("ackwright")
 # Bytes of resident memory that a process may have: without connections, and for each. Measured: 45 MiB, and 0.2 MiB
 # for a connection with three addresses.
 _MEMORY, _MEMORY_OF_CONNECTION = 128 << 20, 1 << 20
-_LOOK_S = 0.25  # how often memory is read and closed connections are passed on
+_CHECK_EVERY_S = 0.25  # how often memory is read and closed connections are passed on
 _ATTEMPTS = 3  # of a call that only reads
 _MARGIN_S = 12.0  # beyond the time of a call: Kafka's own margins, and the start of a process
 _ALIVE_S = 10.0  # for the answer of a process whose call is late
@@ -141,17 +141,17 @@ class KafkaProcesses:
                 log.error("%s before it had started", what)
                 return
             self._suspects.ended(process.name, namespaces, what)
-            kept = [
+            remaining = [
                 (other, {n for n in other.namespaces() if self._suspects.process(n) == name})
                 for name, other in self._running.items()
             ]
         log.warning("%s; it had connections of %s", what, named("namespace", sorted(namespaces)))
-        for other, those in kept:  # brokers of the others could end it
+        for other, those in remaining:  # brokers of the others could end it
             other.keep(those)
 
     def _watch(self) -> None:
         """Ends processes with too much memory, and those without connections; closes unused connections."""
-        while not self._closed.wait(_LOOK_S):
+        while not self._closed.wait(_CHECK_EVERY_S):
             unused = [self._unused.popleft() for _ in range(len(self._unused))]
             with self._lock:
                 running = tuple(self._running.values())

@@ -2,7 +2,7 @@
 
 Brokers can end the process whose client reads their answer, at any time while a connection is open. So every namespace
 with a connection in a process that ended is suspected, most of all those whose calls were under way. From then on all
-namespaces are divided into two processes, by chance and anew after each end: brokers that end processes are in each
+namespaces are divided into two processes, by chance, again after each end: brokers that end processes are in each
 process that ends, and the others in half of them. The two most suspected namespaces have a process each, which does
 them no harm; if that ends, its namespace is refused for a while.
 """

@@ -71,7 +71,7 @@ def test_an_error_is_as_without_client_processes(processes: KafkaProcesses) -> N
     assert error.message == failure(Kafka(Cluster(NOBODY), timeout=3).racks).message
 
 
-def test_brokers_that_end_the_client_are_named_and_other_namespaces_go_on(processes: KafkaProcesses) -> None:
+def test_brokers_that_end_the_client_are_named_and_other_namespaces_continue(processes: KafkaProcesses) -> None:
     with broker_that_ends_its_client() as address:
         hostile, other = kafka(processes, address, "hostile"), kafka(processes)
         assert "Connection refused" in failure(other.racks).message
@@ -118,7 +118,7 @@ def test_a_process_that_takes_too_much_memory_is_ended() -> None:
 
 
 def test_an_endless_answer_ends_the_client_process_alone(processes: KafkaProcesses) -> None:
-    """kafka-python reads all that it gets before it looks at the first answer."""
+    """kafka-python reads all that it gets before it parses the first answer."""
     broker = EndlessBroker(None)
     error = failure(kafka(processes, broker.address).moving)
     broker.close()

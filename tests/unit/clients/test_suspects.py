@@ -59,15 +59,15 @@ def test_the_time_for_which_a_namespace_is_refused_grows() -> None:
     pauses = []
     for _ in range(6):
         world.end("hostile")
-        began = world.now
+        start = world.now
         while world.process("hostile") is None:
             world.now += 1
-        pauses.append(world.now - began)
+        pauses.append(world.now - start)
     assert pauses == [60, 120, 300, 600, 600, 600]
 
 
 @pytest.mark.parametrize("number", [1, 2, 3, 5])
-def test_brokers_that_end_processes_while_only_calls_of_others_are_under_way_are_found(number: int) -> None:
+def test_brokers_that_end_processes_while_only_calls_of_others_are_under_way_are_identified(number: int) -> None:
     """They choose the moment, so their namespace is not among those with a call under way."""
     random = Random(number)
     hostile = [f"hostile-{i}" for i in range(number)]
