@@ -49,6 +49,9 @@ class IsolatedKafka(Kafka):
         other._namespace = namespace
         return other
 
+    def close(self) -> None:
+        """Does nothing: the connection ends with its last reference."""
+
     # -- reads -----------------------------------------------------------------------------------------------------
 
     def racks(self) -> dict[int, str | None]:

@@ -89,6 +89,10 @@ class Kafka:
                 Reason.INVALID_SPEC, f"the connection to {self.address} cannot be set up: {e.args[0].str()}"
             ) from e
 
+    def close(self) -> None:
+        """Ends the connection. No call may be under way or follow; exceptions of earlier ones may refer to this."""
+        del self._admin
+
     @property
     def _timeout(self) -> float:
         """Seconds that the next call may take. Raises AckwrightError when the deadline of all calls is over."""
@@ -329,7 +333,6 @@ class Kafka:
         return Outcome.DONE
 
     # -- errors ----------------------------------------------------------------------------------------------------
-
     def translate(self, error: KafkaError, action: str, permission: str = "this permission") -> AckwrightError:
         """The error in the user's terms, with error_cb's events. permission: that the action needs."""
         self._admin.poll(0)  # passes pending events to error_cb

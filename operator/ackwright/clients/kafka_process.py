@@ -20,6 +20,7 @@ from pathlib import Path
 from ackwright.clients.kafka_calls import Answer, Call, Close, Ready, Request
 
 _SEND_S = 10  # for a message; a process that takes none for so long is killed
+_NAMED = 3  # addresses in a message
 _STOP_S = 5.0  # for a process to end by itself
 
 
@@ -50,6 +51,7 @@ class KafkaProcess:
         self._numbers = itertools.count(1)
         self._pending: dict[int, _Pending] = {}
         self._users: dict[int, set[str]] = {}  # the namespaces that use each connection
+        self._addresses: dict[int, str] = {}  # of each connection
         self._lock, self._sending = threading.Lock(), threading.Lock()
         self._closing = False
         self._killed_for: str | None = None
@@ -88,6 +90,7 @@ class KafkaProcess:
             self._pending[number] = _Pending(answer, namespace, address)
             if call is not None:
                 self._users.setdefault(call.connection, set()).add(namespace)
+                self._addresses[call.connection] = address
         self._send(Request(number, call))
         return answer
 
@@ -97,10 +100,14 @@ class KafkaProcess:
             connected = {n: False for users in self._users.values() for n in users}
             return connected | {p.namespace: True for p in self._pending.values() if p.namespace}
 
-    def addresses(self) -> tuple[str, ...]:
-        """The addresses of the clusters whose calls are under way."""
+    def activity(self) -> str:
+        """With which clusters it communicates: those whose calls are under way, or else those that are connected."""
         with self._lock:
-            return tuple(sorted({p.address for p in self._pending.values() if p.address}))
+            called = {p.address for p in self._pending.values() if p.address}
+            connected = set(self._addresses.values())
+        if called:
+            return f"during a request to {_listed(called)}"
+        return f"while it was connected to {_listed(connected)}"
 
     def connections(self) -> int:
         """How many connections are open."""
@@ -111,6 +118,8 @@ class KafkaProcess:
         """Closes connections that no call will use."""
         with self._lock:
             closed = tuple(c for c in connections if self._users.pop(c, None) is not None)
+            for connection in closed:
+                del self._addresses[connection]
         if closed:
             self._send(Close(closed))
 
@@ -184,6 +193,12 @@ class KafkaProcess:
             p.answer.set_exception(Ended(ended))
         self._pipe.close()
         self._socket.close()
+
+
+def _listed(addresses: Collection[str]) -> str:
+    """The addresses, of many only some."""
+    some = sorted(addresses)[:_NAMED]
+    return " and ".join(some) + (f" and {len(addresses) - len(some)} more" if len(addresses) > len(some) else "")
 
 
 def _signal(number: int) -> str:

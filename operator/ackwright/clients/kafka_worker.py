@@ -6,14 +6,14 @@ operator makes no such call itself. The process ends when the operator does.
 
 from __future__ import annotations
 
-import gc
 import os
 import pickle
 import resource
 import sys
 import threading
 import traceback
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from multiprocessing.connection import Connection
@@ -52,7 +52,9 @@ class Worker:
         self._pipe = pipe
         self._sending = threading.Lock()
         self._open: dict[int, Kafka] = {}
-        self._opening = threading.Lock()
+        self._uses: Counter[int] = Counter()  # calls under way, by connection
+        self._unused: set[int] = set()  # connections to close with their last call
+        self._lock = threading.Lock()  # of these three
 
     def serve(self) -> None:
         """Makes the calls that the operator sends, until it ends or closes the pipe."""
@@ -81,8 +83,9 @@ class Worker:
         self._send(answer)
 
     def _result(self, call: Call) -> Any:
-        kafka, passed = self._connection(call), clock() - call.sent
         with ExitStack() as stack:
+            kafka = stack.enter_context(self._connection(call))
+            passed = clock() - call.sent
             if call.deadline is not None:
                 left, total = call.deadline
                 stack.enter_context(limited(left - passed, total))
@@ -90,19 +93,37 @@ class Worker:
                 _write_until.set(call.sent + call.write_s)
             return getattr(kafka, call.method)(*call.arguments, **call.options)
 
-    def _connection(self, call: Call) -> Kafka:
-        """The connection of the call. Raises AckwrightError if it cannot be set up."""
-        with self._opening:
-            if call.connection not in self._open:
-                self._open[call.connection] = Kafka(call.cluster, call.timeout, writing=_writing)
-            return self._open[call.connection]
+    @contextmanager
+    def _connection(self, call: Call) -> Iterator[Kafka]:
+        """The connection of the call, while it is under way. Raises AckwrightError if it cannot be set up."""
+        number = call.connection
+        with self._lock:
+            if number not in self._open:
+                self._open[number] = Kafka(call.cluster, call.timeout, writing=_writing)
+            kafka = self._open[number]
+            self._uses[number] += 1
+            self._unused.discard(number)
+        try:
+            yield kafka
+        finally:
+            with self._lock:
+                self._uses[number] -= 1
+            self._close(tuple(self._unused))
 
-    def _close(self, connections: tuple[int, ...]) -> None:
-        """Closes connections, each with the last call that uses it."""
-        for connection in connections:
-            with self._opening:
-                self._open.pop(connection, None)
-        gc.collect()  # exceptions of failed calls refer to them in cycles
+    def _close(self, connections: Collection[int]) -> None:
+        """Closes connections, each when no call of it is under way any more."""
+        closed = []
+        with self._lock:
+            for number in connections:
+                if self._uses[number]:
+                    self._unused.add(number)
+                    continue
+                self._unused.discard(number)
+                del self._uses[number]
+                if kafka := self._open.pop(number, None):
+                    closed.append(kafka)
+        for kafka in closed:
+            kafka.close()
 
     def _send(self, message: Answer | Ready) -> None:
         data = pickle.dumps(message)
