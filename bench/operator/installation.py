@@ -58,17 +58,23 @@ class Operator(OperatorProcess):
         self._directory = directory
 
     def memory(self) -> tuple[float, float]:
-        """Resident memory in MiB: the current value and the peak."""
-        status = Path(f"/proc/{self.pid}/status").read_text()
+        """Resident memory in MiB, with the client processes: the current value, and the sum of the peaks."""
+        statuses = [Path(f"/proc/{pid}/status").read_text() for pid in self._processes()]
         now, peak = (
-            int(re.findall(rf"^{name}:\s+(\d+)", status, re.MULTILINE)[0]) / _KIB_PER_MIB for name in ("VmRSS", "VmHWM")
+            sum(int(re.findall(rf"^{name}:\s+(\d+)", status, re.MULTILINE)[0]) for status in statuses) / _KIB_PER_MIB
+            for name in ("VmRSS", "VmHWM")
         )
         return now, peak
 
     def cpu(self) -> float:
-        """CPU time of the process in seconds."""
-        fields = Path(f"/proc/{self.pid}/stat").read_text().rsplit(") ", 1)[1].split()
-        return (int(fields[11]) + int(fields[12])) / _TICKS
+        """CPU time in seconds, with the client processes that run."""
+        fields = [Path(f"/proc/{pid}/stat").read_text().rsplit(") ", 1)[1].split() for pid in self._processes()]
+        return sum(int(f[11]) + int(f[12]) for f in fields) / _TICKS
+
+    def _processes(self) -> list[int]:
+        """The ids of the process and of its children."""
+        children = [file.read_text().split() for file in Path(f"/proc/{self.pid}/task").glob("*/children")]
+        return [self.pid, *(int(pid) for pids in children for pid in pids)]
 
     def requests(self) -> Counter[tuple[str, str]]:
         """The number of API requests by verb and resource, including those of earlier processes of the operator."""

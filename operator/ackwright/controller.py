@@ -21,6 +21,7 @@ from ackwright.api.spec import API_VERSION, KIND
 from ackwright.clients.attempts import ConnectionBusy
 from ackwright.clients.connections import Connections
 from ackwright.clients.fence import Fence, Fenced, unfenced
+from ackwright.clients.kafka_processes import KafkaProcesses
 from ackwright.clients.kubernetes import ApiError, Kubernetes
 from ackwright.lost_namespaces import Change, LostNamespaces
 from ackwright.metrics import Metrics, serve
@@ -112,8 +113,14 @@ class Controller:
         )
         self._directory = tempfile.TemporaryDirectory(prefix="ackwright-")
         self._index = PipelineIndex(policy(settings))
+        self._kafka_processes = KafkaProcesses(on_end=self._metrics.kafka_process_ends.inc)
         connections = Connections(
-            kubernetes, Path(self._directory.name), workers=settings.workers, policy=policy(settings), writing=writing
+            kubernetes,
+            Path(self._directory.name),
+            workers=settings.workers,
+            policy=policy(settings),
+            writing=writing,
+            processes=self._kafka_processes,
         )
         self._reconciler = Reconciler(
             kubernetes,
@@ -159,6 +166,7 @@ class Controller:
         await self._reader.close()
         for pool in (self._threads, self._own_threads):
             pool.shutdown(wait=True)
+        self._kafka_processes.close()
         self._directory.cleanup()
 
     def healthy(self) -> bool:

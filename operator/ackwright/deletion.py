@@ -266,7 +266,7 @@ def _delete_topics(
     try:
         with connections.attempt(key, kafka, pipeline.metadata.namespace, writes=True):
             present = kafka.topics(names)
-            replaced = [name for name, topic in present.items() if not recorded.is_own(name, str(topic.topic_id))]
+            replaced = [name for name, topic in present.items() if not recorded.is_own(name, topic.id)]
             own = [name for name in present if name not in replaced]
             if not own:
                 return None, replaced

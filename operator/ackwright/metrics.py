@@ -72,6 +72,11 @@ class Metrics:
             "Reconciles that are repeated because something else changed an object meanwhile",
             registry=self.registry,
         )
+        self.kafka_process_ends = Counter(
+            "ackwright_kafka_process_ends",
+            "Processes of Kafka's clients that ended because of an answer of brokers, and were replaced",
+            registry=self.registry,
+        )
         Gauge(
             "ackwright_operator_shards", "Shards that divide the namespaces, each with a leader", registry=self.registry
         ).set(shards)

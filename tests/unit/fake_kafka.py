@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
-from types import SimpleNamespace
-from typing import Any
 
 from ackwright.api.spec import DeliveryPipeline
 from ackwright.clients.outcome import Outcome
 from ackwright.errors import AckwrightError
 from ackwright.planning.clusters import ClusterRole
-from ackwright.planning.replicas import Reassignment
+from ackwright.planning.replicas import DescribedTopic, Partition, Reassignment
 from ackwright_stream.broker_requirements import OtherMembers
 from ackwright_stream.jobspec import Reason
 from unit.fake_kubernetes import FakeKubernetes
@@ -65,25 +63,22 @@ class FakeKafka:
             raise self.down
         return dict.fromkeys(range(self.count))
 
-    def topics(self, names: tuple[str, ...]) -> dict[str, Any]:
+    def topics(self, names: tuple[str, ...]) -> dict[str, DescribedTopic]:
         self.asked += 1
         self.calls["topics"] += 1
         self.brokers()
         return {
-            n: SimpleNamespace(topic_id=self.ids.get(n, f"id-{n}"), partitions=self._partitions(n))
+            n: DescribedTopic(self.ids.get(n, f"id-{n}"), self._layout(n))
             for n in names
             if n in self.existing and n not in self.hidden
         }
 
-    def _partitions(self, name: str) -> list[SimpleNamespace]:
-        return [self._partition(number, replicas) for number, replicas in enumerate(self.layouts[name])]
+    def _layout(self, name: str) -> tuple[Partition, ...]:
+        return tuple(self._partition(number, replicas) for number, replicas in enumerate(self.layouts[name]))
 
-    def _partition(self, number: int, replicas: tuple[int, ...]) -> SimpleNamespace:
-        in_sync = [SimpleNamespace(id=b) for b in replicas if b < self.count and b not in self.lagging]
-        leader = in_sync[0] if in_sync else None
-        return SimpleNamespace(
-            id=number, replicas=[SimpleNamespace(id=b) for b in replicas], isr=in_sync, leader=leader
-        )
+    def _partition(self, number: int, replicas: tuple[int, ...]) -> Partition:
+        in_sync = [b for b in replicas if b < self.count and b not in self.lagging]
+        return Partition(number, replicas, frozenset(in_sync), next(iter(in_sync), None))
 
     def shape(self, name: str, partitions: int, replicas: int) -> None:
         """Gives a topic so many partitions with so many replicas."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from ackwright.apply.topics import ReadTopics, ensure
-from ackwright.clients.kafka import Kafka, run_checks
+from ackwright.clients.kafka import Kafka
 from ackwright.clients.outcome import Outcome
 from ackwright.errors import AckwrightError
 from ackwright.planning.guarantees import values
@@ -46,7 +46,7 @@ def refusal(kafka: Kafka, steps: Sequence[TopicStep]) -> Refusal | None:
     refused: dict[int, AckwrightError] = {}
     for number, step in enumerate(steps):
         try:
-            run_checks([*_dry_runs(kafka, step)])
+            _run_checks([*_dry_runs(kafka, step)])
         except AckwrightError as e:
             refused[number] = e
             if e.reason is Reason.BROKERS_UNREACHABLE:
@@ -164,3 +164,22 @@ def _require_known(outcome: Outcome, step: TopicStep) -> None:
             Reason.BROKERS_UNREACHABLE,
             f"{step}: the brokers did not answer, so it is unknown whether this was done; the operator checks again",
         )
+
+
+def _run_checks(checks: Sequence[Callable[[], object]]) -> None:
+    """Runs all checks. Raises their failures as one AckwrightError: the reason of the first, and one line per message.
+
+    Stops at unreachable brokers, since each further check would only wait to fail in the same way.
+    """
+    errors: list[AckwrightError] = []
+    for check in checks:
+        try:
+            check()
+        except AckwrightError as e:
+            errors.append(e)
+            if e.reason is Reason.BROKERS_UNREACHABLE:
+                break
+    if len(errors) == 1:
+        raise errors[0]
+    if errors:
+        raise AckwrightError(errors[0].reason, "\n".join(e.message for e in errors))

@@ -25,7 +25,9 @@ from ackwright.api.spec import DeliveryPipeline
 from ackwright.api.spec import Kafka as Declared
 from ackwright.clients.attempts import Attempts
 from ackwright.clients.fence import Writing, unfenced
+from ackwright.clients.isolated_kafka import IsolatedKafka
 from ackwright.clients.kafka import Kafka
+from ackwright.clients.kafka_processes import KafkaProcesses, ProcessFailure
 from ackwright.clients.kubernetes import ApiError, Kubernetes
 from ackwright.errors import AckwrightError
 from ackwright.planning.clusters import ClusterRole
@@ -67,13 +69,14 @@ class Connections:
         workers: int = 1,
         policy: Policy = Policy(),  # noqa: B008 (frozen)
         writing: Writing = unfenced,
+        processes: KafkaProcesses | None = None,
     ) -> None:
         """directory: for files of credentials while the operator runs; private to it.
 
         workers: how many threads reconcile. policy: which clusters pipelines may name. writing: the context of each
-        write.
+        write. processes: that make the calls; None: this one does.
         """
-        self._policy, self._writing = policy, writing
+        self._policy, self._writing, self._processes = policy, writing, processes
         self._kubernetes, self._directory, self._clock = kubernetes, directory, clock
         self._open: dict[str, Kafka] = {}
         self._used: dict[str, float] = {}
@@ -138,14 +141,18 @@ class Connections:
             if key not in self._open:
                 self._make_room(namespace, key, threads := _threads(declared))
                 try:
-                    self._open[key] = Kafka(
-                        self._cluster(declared, key, secrets), timeout=_TIMEOUT_S, writing=self._writing
-                    )
+                    self._open[key] = self._connection(self._cluster(declared, key, secrets))
                 except AckwrightError:  # such as a missing key: the Secret is read again at once
                     self._forget_secrets(key)
                     raise
                 self._threads[key] = namespace, threads
-            return key, self._open[key]
+            kafka = self._open[key]
+            return key, kafka.of(namespace) if isinstance(kafka, IsolatedKafka) else kafka
+
+    def _connection(self, cluster: Cluster) -> Kafka:
+        if self._processes is None:
+            return Kafka(cluster, timeout=_TIMEOUT_S, writing=self._writing)
+        return IsolatedKafka(self._processes, cluster, timeout=_TIMEOUT_S, writing=self._writing)
 
     def credentials(self, pipeline: DeliveryPipeline) -> str | None:
         """A digest of the versions of the Secrets that the connection uses; it reveals nothing about their content.
@@ -162,6 +169,8 @@ class Connections:
 
     def failed(self, key: str, error: AckwrightError) -> None:
         """Drops a connection on which a call failed: the next one uses the present addresses and Secrets."""
+        if isinstance(error, ProcessFailure):
+            return
         with self._lock:
             self._open.pop(key, None)
             self._threads.pop(key, None)

@@ -17,13 +17,22 @@ _deadline: ContextVar[tuple[float, float] | None] = ContextVar("deadline", defau
 
 
 @contextmanager
-def limited(seconds: float) -> Iterator[None]:
-    """Limits the calls that this thread makes inside of the context to so many seconds in total."""
-    token = _deadline.set((time.monotonic() + seconds, seconds))
+def limited(seconds: float, total: float | None = None) -> Iterator[None]:
+    """Limits the calls that this thread makes inside of the context to so many seconds.
+
+    total: the seconds that messages name, if some of them had passed before.
+    """
+    token = _deadline.set((time.monotonic() + seconds, seconds if total is None else total))
     try:
         yield
     finally:
         _deadline.reset(token)
+
+
+def limit() -> tuple[float, float] | None:
+    """The seconds that are left for the calls of this thread, and how many there were; None: they have no limit."""
+    current = _deadline.get()
+    return None if current is None else (current[0] - time.monotonic(), current[1])
 
 
 def time_left(timeout: float, address: str) -> float:
@@ -31,14 +40,14 @@ def time_left(timeout: float, address: str) -> float:
 
     Raises AckwrightError (BrokersUnreachable) when the time is over.
     """
-    limit = _deadline.get()
-    if limit is None:
+    current = limit()
+    if current is None:
         return timeout
-    left = limit[0] - time.monotonic()
+    left, total = current
     if left <= 0:
         raise AckwrightError(
             Reason.BROKERS_UNREACHABLE,
-            f"{address} answers too slowly: all requests together may take {limit[1]:g} s",
+            f"{address} answers too slowly: all requests together may take {total:g} s",
             "check the load of the brokers and the network to them",
         )
     return min(timeout, left)

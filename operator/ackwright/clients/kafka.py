@@ -19,11 +19,12 @@ from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 
 from ackwright.clients import permissions
 from ackwright.clients.deadline import time_left
+from ackwright.clients.descriptions import described, values
 from ackwright.clients.fence import Writing, unfenced
 from ackwright.clients.outcome import Outcome
 from ackwright.errors import AckwrightError
-from ackwright.planning.permissions import Answers
-from ackwright.planning.replicas import Reassignment
+from ackwright.planning.acls import Answers
+from ackwright.planning.replicas import DescribedTopic, Reassignment
 from ackwright_stream import kafka_errors
 from ackwright_stream.admin_client import AdminClient
 from ackwright_stream.broker_requirements import OtherMembers
@@ -88,6 +89,10 @@ class Kafka:
                 Reason.INVALID_SPEC, f"the connection to {self.address} cannot be set up: {e.args[0].str()}"
             ) from e
 
+    def close(self) -> None:
+        """Ends the connection. No call may be under way or follow; exceptions of earlier ones may refer to this."""
+        del self._admin
+
     @property
     def _timeout(self) -> float:
         """Seconds that the next call may take. Raises AckwrightError when the deadline of all calls is over."""
@@ -129,17 +134,18 @@ class Kafka:
         with suppress(KafkaException):
             self._admin.list_topics(timeout=1.0)
 
-    def topics(self, names: Sequence[str]) -> dict[str, Any]:
-        """Descriptions (confluent_kafka.admin.TopicDescription) of those topics that exist.
+    def topics(self, names: Sequence[str]) -> dict[str, DescribedTopic]:
+        """Descriptions of those topics that exist.
 
         It never creates a topic, unlike a producer's metadata request on brokers with auto.create.topics.enable.
         """
         if not names:
             return {}
 
-        def ask(seconds: float) -> dict[str, Any]:
+        def ask(seconds: float) -> dict[str, DescribedTopic]:
             answers = self._admin.describe_topics(TopicCollection(list(names)), request_timeout=seconds)
-            return self._present({name: (future, f"describing topic {name}") for name, future in answers.items()})
+            present = self._present({name: (future, f"describing topic {name}") for name, future in answers.items()})
+            return {name: described(description) for name, description in present.items()}
 
         return self._persistently(ask)
 
@@ -154,7 +160,7 @@ class Kafka:
             present = self._present(
                 {r.name: (future, f"reading the settings of topic {r.name}") for r, future in answers.items()}
             )
-            return {name: _values(entries) for name, entries in present.items()}
+            return {name: values(entries) for name, entries in present.items()}
 
         return self._persistently(ask)
 
@@ -162,7 +168,7 @@ class Kafka:
         """Every setting in force of a broker."""
         resource = ConfigResource(ResourceType.BROKER, str(node))
         future = self._admin.describe_configs([resource], request_timeout=self._timeout)[resource]
-        return _values(self._result(future, f"reading the settings of broker {node}"))
+        return values(self._result(future, f"reading the settings of broker {node}"))
 
     def other_members(self, group: str, instance_id: str) -> OtherMembers:
         """The members of a consumer group that do not have that group.instance.id."""
@@ -327,7 +333,6 @@ class Kafka:
         return Outcome.DONE
 
     # -- errors ----------------------------------------------------------------------------------------------------
-
     def translate(self, error: KafkaError, action: str, permission: str = "this permission") -> AckwrightError:
         """The error in the user's terms, with error_cb's events. permission: that the action needs."""
         self._admin.poll(0)  # passes pending events to error_cb
@@ -379,10 +384,6 @@ class Kafka:
             ) from e
 
 
-def _values(entries: Mapping[str, ConfigEntry]) -> dict[str, str]:
-    return {entry.name: entry.value for entry in entries.values() if entry.value is not None}
-
-
 def _meaning(code: int) -> tuple[Reason, str]:
     """The reason and the remedy of an error code."""
     if code == KafkaError.INVALID_REPLICATION_FACTOR:
@@ -391,25 +392,6 @@ def _meaning(code: int) -> tuple[Reason, str]:
         return Reason.INVALID_SPEC, "correct the topic under spec.topics"
     known = kafka_errors.meaning(code)
     return (known.reason, known.remedy) if known else (Reason.UNEXPECTED, "run again with -v for the stack trace")
-
-
-def run_checks(checks: Sequence[Callable[[], object]]) -> None:
-    """Runs all checks. Raises their failures as one AckwrightError: the reason of the first, and one line per message.
-
-    Stops at unreachable brokers, since each further check would only wait to fail in the same way.
-    """
-    errors: list[AckwrightError] = []
-    for check in checks:
-        try:
-            check()
-        except AckwrightError as e:
-            errors.append(e)
-            if e.reason is Reason.BROKERS_UNREACHABLE:
-                break
-    if len(errors) == 1:
-        raise errors[0]
-    if errors:
-        raise AckwrightError(errors[0].reason, "\n".join(e.message for e in errors))
 
 
 def _short(error: KafkaError) -> str:

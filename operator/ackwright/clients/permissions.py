@@ -16,8 +16,7 @@ from confluent_kafka.admin import (
 )
 
 from ackwright.errors import AckwrightError
-from ackwright.planning.acls import Kind, Operation, Resource
-from ackwright.planning.permissions import CLUSTER, Answers, Binding
+from ackwright.planning.acls import CLUSTER, Answers, Binding, Kind, Operation, Resource
 from ackwright_stream.admin_client import AdminClient
 from ackwright_stream.jobspec import Reason
 

@@ -11,10 +11,9 @@ from ackwright.clients.kafka import Kafka
 from ackwright.errors import AckwrightError
 from ackwright.observe.cluster import broker_settings, if_permitted
 from ackwright.observe.topics import topics
-from ackwright.planning.acls import Kind, Need
+from ackwright.planning.acls import Answers, Kind, Need
 from ackwright.planning.comparison import ObservedTopic
 from ackwright.planning.durability import INTERNAL
-from ackwright.planning.permissions import Answers
 from ackwright.planning.readiness import ACL_AUTHORISERS, AUTHORISER, Observed
 from ackwright_stream.jobspec import INSTANCE_ID
 

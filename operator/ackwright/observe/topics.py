@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from ackwright.clients.kafka import Kafka
 from ackwright.planning.comparison import ObservedTopic
-from ackwright.planning.replicas import Partition
 
 
 def topics(kafka: Kafka, names: Iterable[str]) -> dict[str, ObservedTopic]:
@@ -18,15 +16,5 @@ def topics(kafka: Kafka, names: Iterable[str]) -> dict[str, ObservedTopic]:
     for name, description in descriptions.items():
         if name not in configs:
             continue  # brokers learn of topics one after the other: the second one does not know this topic
-        layout = tuple(_partition(p) for p in description.partitions)
-        observed[name] = ObservedTopic(name=name, id=str(description.topic_id), layout=layout, config=configs[name])
+        observed[name] = ObservedTopic(name, description.id, description.layout, config=configs[name])
     return observed
-
-
-def _partition(info: Any) -> Partition:
-    """The partition of a confluent_kafka TopicPartitionInfo.
-
-    Without a leader that has no node, or one with a negative id.
-    """
-    leader = info.leader.id if info.leader is not None and info.leader.id >= 0 else None
-    return Partition(info.id, tuple(n.id for n in info.replicas), frozenset(n.id for n in info.isr), leader)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 
@@ -49,3 +50,28 @@ class Need:
     operations: tuple[Operation, ...]
     # Completes the sentence "the principal …".
     why: str
+
+
+CLUSTER = Resource(Kind.CLUSTER, "kafka-cluster")
+
+
+@dataclass(frozen=True)
+class Binding:
+    """One ACL."""
+
+    principal: str  # User:ann, or User:* for every principal
+    host: str
+    resource: Resource  # the literal name * matches every resource of its kind
+    operation: Operation
+    allow: bool
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What the brokers answer about a principal's permissions."""
+
+    principal: str
+    authorized: Mapping[Resource, frozenset[Operation]] = field(default_factory=dict)  # all operations that are allowed
+    refused: frozenset[Resource] = frozenset()  # resources that the principal may not describe
+    # Every ACL; None: they cannot be listed, or the authoriser does not use them.
+    bindings: tuple[Binding, ...] | None = None

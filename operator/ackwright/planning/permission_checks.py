@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from ackwright.planning.acls import Kind, Need, Operation, Resource
-from ackwright.planning.permissions import Answers, Role, grants, lacking
+from ackwright.planning.acls import Answers, Kind, Need, Operation, Resource
+from ackwright.planning.permissions import Role, grants, lacking
 from ackwright.planning.readiness import Check, Verdict
 
 

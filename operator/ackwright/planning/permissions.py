@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 
-from ackwright.planning.acls import Kind, Need, Operation, Resource
+from ackwright.planning.acls import CLUSTER, Answers, Binding, Kind, Need, Operation, Resource
 from ackwright.planning.durability import INTERNAL
 from ackwright.planning.plan import DeliveryPlan
 from ackwright.planning.topics import DECISIONS_TOPIC, LANES_TOPIC, OWN_TOPICS
@@ -27,28 +27,6 @@ class Role(StrEnum):
 
 
 @dataclass(frozen=True)
-class Binding:
-    """One ACL."""
-
-    principal: str  # User:ann, or User:* for every principal
-    host: str
-    resource: Resource  # the literal name * matches every resource of its kind
-    operation: Operation
-    allow: bool
-
-
-@dataclass(frozen=True)
-class Answers:
-    """What the brokers answer about a principal's permissions."""
-
-    principal: str
-    authorized: Mapping[Resource, frozenset[Operation]] = field(default_factory=dict)  # all operations that are allowed
-    refused: frozenset[Resource] = frozenset()  # resources that the principal may not describe
-    # Every ACL; None: they cannot be listed, or the authoriser does not use them.
-    bindings: tuple[Binding, ...] | None = None
-
-
-@dataclass(frozen=True)
 class Lacking:
     """Operations that are not granted, by resource."""
 
@@ -56,7 +34,6 @@ class Lacking:
     unknown: Mapping[Resource, tuple[Operation, ...]]  # neither confirmed nor excluded
 
 
-CLUSTER = Resource(Kind.CLUSTER, "kafka-cluster")
 _IMPLYING = {
     Operation.DESCRIBE: frozenset({Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER}),
     Operation.DESCRIBE_CONFIGS: frozenset({Operation.ALTER_CONFIGS}),

@@ -24,6 +24,14 @@ class Partition:
 
 
 @dataclass(frozen=True)
+class DescribedTopic:
+    """A topic without its settings, as the brokers report it."""
+
+    id: str
+    layout: tuple[Partition, ...]  # its partitions
+
+
+@dataclass(frozen=True)
 class Reassignment:
     """A move of a partition's replicas that is under way.
 

@@ -11,7 +11,7 @@ import pytest
 
 from ackwright.cli import check, main
 from ackwright.errors import AckwrightError
-from ackwright.planning.permissions import Answers
+from ackwright.planning.acls import Answers
 from ackwright_stream.broker_requirements import OtherMembers
 from ackwright_stream.jobspec import Cluster, ExitCode, Reason
 from ackwright_stream.reasons import REASONS

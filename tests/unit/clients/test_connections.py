@@ -19,6 +19,8 @@ import pytest
 from ackwright.api.spec import DeliveryPipeline
 from ackwright.clients.attempts import ConnectionBusy
 from ackwright.clients.connections import Connections
+from ackwright.clients.isolated_kafka import IsolatedKafka
+from ackwright.clients.kafka_processes import KafkaProcesses, ProcessFailure
 from ackwright.clients.kubernetes import ApiError, Kubernetes
 from ackwright.errors import AckwrightError
 from ackwright.local.wait import wait_for
@@ -203,6 +205,24 @@ def test_the_pause_after_a_failure_grows_and_an_answer_ends_it(world: World) -> 
     world.connections.failed(key, REFUSED)
     world.now += 10
     world.connections.kafka(pipeline())
+
+
+def test_the_end_of_a_client_process_ends_no_connection_of_other_namespaces(world: World) -> None:
+    """It tells nothing about the cluster, which other namespaces may use with the same connection."""
+    key, kafka = world.connections.kafka(pipeline())
+    world.connections.failed(key, ProcessFailure("the process ended"))
+    assert world.connections.kafka(pipeline()) == (key, kafka)
+
+
+def test_namespaces_share_a_connection_without_credentials_and_each_makes_its_own_calls(
+    world: World, tmp_path: Path
+) -> None:
+    connections = Connections(cast(Kubernetes, world.secrets), tmp_path / "open", processes=KafkaProcesses())
+    open_ = [connections.kafka(declared(MINIMAL, namespace=namespace))[1] for namespace in ("ops", "other")]
+    assert all(isinstance(kafka, IsolatedKafka) for kafka in open_)
+    first, second = cast(list[IsolatedKafka], open_)
+    assert first._connection is second._connection
+    assert (first._namespace, second._namespace) == ("ops", "other")
 
 
 def test_reads_and_writes_are_separate_attempts(world: World) -> None:

@@ -11,8 +11,7 @@ from kafka import errors as kafka_errors
 
 from ackwright.clients import permissions, reassignments
 from ackwright.errors import AckwrightError
-from ackwright.planning.acls import Kind, Operation, Resource
-from ackwright.planning.permissions import Answers
+from ackwright.planning.acls import Answers, Kind, Operation, Resource
 from ackwright_stream.admin_client import AdminClient
 from ackwright_stream.jobspec import Reason
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from ackwright.planning.acls import Kind, Need, Operation, Resource
-from ackwright.planning.permissions import CLUSTER, Answers, Binding, Role, grants, lacking, needs
+from ackwright.planning.acls import CLUSTER, Answers, Binding, Kind, Need, Operation, Resource
+from ackwright.planning.permissions import Role, grants, lacking, needs
 from ackwright.planning.plan import DeliveryPlan, load
 from ackwright.sinks.kafka import KafkaSink
 from ackwright_stream.jobspec import Guarantee

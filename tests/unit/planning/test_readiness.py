@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from ackwright.planning.acls import Kind, Need, Operation, Resource
+from ackwright.planning.acls import Answers, Kind, Need, Operation, Resource
 from ackwright.planning.comparison import ObservedTopic
 from ackwright.planning.durability import INTERNAL
 from ackwright.planning.permission_checks import permission_checks
-from ackwright.planning.permissions import Answers, Role
+from ackwright.planning.permissions import Role
 from ackwright.planning.plan import DeliveryPlan
 from ackwright.planning.readiness import Check, Observed, Verdict, checks
 from ackwright_stream.broker_requirements import OtherMembers
