@@ -36,8 +36,8 @@ def parse(records: DataFrame, source: Source, registry: SchemaRegistry | None = 
     columns are null.
     """
     schema = _schema(source.schema)
-    # `last` and `corrupt` are different in each query, and in no record. Without the first letter, Spark would read some
-    # of them as numbers, such as 12345678d.
+    # `last` and `corrupt` are different in each query, and in no record. Without the words, Spark would read some of
+    # them as numbers, such as 12345678d.
     last, corrupt = f"last_{secrets.token_hex(8)}", f"corrupt_{secrets.token_hex(8)}"
     options = {**_STRICT, "columnNameOfCorruptRecord": corrupt}
     text, alone = F.col("text"), F.col("alone")
