@@ -14,6 +14,7 @@ import threading
 import traceback
 from collections import Counter
 from collections.abc import Collection, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from multiprocessing.connection import Connection
@@ -29,6 +30,8 @@ from ackwright_stream.jobspec import Reason
 
 # Bytes of an answer for the operator, which needs ten times as much to read it: 65,000 partitions.
 _ANSWER_MAX = 4 << 20
+# Calls at the same time: more than the operator has workers, also with those that nobody waits for any more.
+_CALLS = 256
 
 _write_until: ContextVar[float] = ContextVar("write_until")  # by clock()
 
@@ -46,11 +49,12 @@ def _writing() -> Iterator[float]:
 
 
 class Worker:
-    """The calls that are under way, each in a thread, and the open connections."""
+    """The calls that are under way, each in a thread of a pool, and the open connections."""
 
     def __init__(self, pipe: Connection) -> None:
         self._pipe = pipe
         self._sending = threading.Lock()
+        self._calls = ThreadPoolExecutor(_CALLS, thread_name_prefix="call")
         self._open: dict[int, Kafka] = {}
         self._uses: Counter[int] = Counter()  # calls under way, by connection
         self._unused: set[int] = set()  # connections to close with their last call
@@ -67,8 +71,8 @@ class Worker:
             match message:
                 case Request(number, None):
                     self._send(Answer(number))
-                case Request(number, call):
-                    threading.Thread(target=self._answer, args=(number, call), daemon=True).start()
+                case Request(number, Call() as call):
+                    self._calls.submit(self._answer, number, call)
                 case Close(connections):  # in a thread, because librdkafka waits for its own ones
                     threading.Thread(target=self._close, args=(connections,), daemon=True).start()
 
