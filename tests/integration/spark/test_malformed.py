@@ -62,6 +62,13 @@ MALFORMED = [
     b"[}",
     b"null}",
     b"1}",
+    b'{"a":"x"]',
+    b'{"a":"x"} \x0b',
+    b'\x0b {"a":"x"} ',
+    b' {"a":"x"',
+    b'{"a":"x"\n',
+    '{"a":"x"}\u00a0'.encode(),
+    b"plain text",
     b'{"a":"x"}\xff',
 ]
 
@@ -71,12 +78,14 @@ def test_malformed_json_is_left_out(spark: SparkSession) -> None:
         b'{"a":"x","n":2,"o":{"x":3},"other":true}',
         b"{}",
         b' \t\r\n{"a": "\\u00e9", "n": null}\n ',
+        b'{"o":{"x":1}}\t',
+        b'\r{"o":{"x":1}}\r',
         b'{"a":"}],{","record":[{"a":"y"}],"z":[[{"a":"]}"}]]}',
         None,
     )
     skipping = job("SELECT a AS value, 'k' AS key FROM source", format=Format.JSON, schema=SCHEMA, skip_malformed=True)
     df = sink_columns(spark, raw(spark, *MALFORMED, *good), skipping)
-    assert values(df) == [b"x", None, "é".encode(), b"}],{", None]
+    assert values(df) == [b"x", None, "é".encode(), None, None, b"}],{", None]
 
 
 def test_random_names_that_resemble_numbers_are_read_as_names(
