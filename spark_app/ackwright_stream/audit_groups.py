@@ -7,7 +7,8 @@ Aggregate functions may depend on the order of the records, by rounding or by wh
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -59,6 +60,14 @@ def with_tolerances(
     return replace(required, tolerances=tolerances), []
 
 
+@dataclass(frozen=True)
+class Keys:
+    """The keys of groups, which are compared with those in the sink."""
+
+    of_groups: Output  # of all groups
+    of_output: Output  # of those that no condition drops by the results of aggregate functions
+
+
 def keys(
     spark: SparkSession,
     sink: DecidingReader,
@@ -67,17 +76,22 @@ def keys(
     *,
     comparison: Comparison,
     leeway: Leeway,
-) -> Output | None:
-    """The keys of all groups, also of those that a condition drops by the results of aggregate functions.
+) -> Keys | None:
+    """The keys of the groups. None: they do not matter.
 
-    required: the output as it was compared; comparison: the result. None: the keys do not matter.
+    required: the output as it was compared; comparison: the result.
     """
     drops_groups = aggregates.of_results(output).rows
     if leeway.is_none and not (drops_groups and comparison.unexpected):
         return None
-    records = required.records
-    if drops_groups:
-        records = sink.to_sink_columns(aggregates.without_conditions(spark, output))
+    of_output = _keys_of(sink, required, required.records)
+    if not drops_groups:
+        return Keys(of_output, of_output)
+    every = sink.to_sink_columns(aggregates.without_conditions(spark, output))
+    return Keys(_keys_of(sink, required, every), of_output)
+
+
+def _keys_of(sink: DecidingReader, required: Output, records: DataFrame) -> Output:
     if not sink.writes_apart:
         records = records.select(*map(named, sink.key_columns(last_of_key=True)))
     lanes = [0] * records.rdd.getNumPartitions()
@@ -87,21 +101,26 @@ def keys(
 
 
 def by_keys(
-    comparison: Comparison, of_keys: Comparison, leeway: Leeway, decided: int | None
+    comparison: Comparison, keys: Keys, leeway: Leeway, decided: int | None, compare: Callable[[Output], Comparison]
 ) -> tuple[Comparison, list[Doubt]]:
     """The comparison of last records with that of their keys. decided: as audit_apart.of_groups() takes it."""
-    if leeway.is_none:
-        return _with_dropped_groups(comparison, of_keys)
-    return audit_apart.of_groups(comparison, of_keys, decided), []
+    of_groups = compare(keys.of_groups)
+    if not leeway.is_none:
+        return audit_apart.of_groups(comparison, of_groups, decided), []
+    # If nothing is lost, no record of a group in the output is another one than it should be.
+    outside = compare(keys.of_output).unexpected if comparison.lost else comparison.unexpected
+    return _with_dropped_groups(comparison, of_groups, max(0, outside - of_groups.unexpected))
 
 
-def _with_dropped_groups(comparison: Comparison, of_keys: Comparison) -> tuple[Comparison, list[Doubt]]:
-    """Only the certain faults, if a condition drops groups. of_keys: with all groups.
+def _with_dropped_groups(
+    comparison: Comparison, of_groups: Comparison, of_dropped: int
+) -> tuple[Comparison, list[Doubt]]:
+    """Without the last records of groups that a condition drops, of which there are so many in the sink.
 
-    What the sink has of a dropped group is of a batch at whose end the condition was true, and nothing replaces it.
+    What the sink has of such a group is of a batch at whose end the condition was true, and nothing replaces it.
+    of_groups: of the keys of all groups.
     """
-    of_dropped = max(0, comparison.unexpected - of_keys.unexpected - comparison.lost)
-    foreign = tuple(o for o in of_keys.offending if o.kind == "unexpected")
+    foreign = tuple(o for o in of_groups.offending if o.kind == "unexpected")
     others = tuple(o for o in comparison.offending if o.kind != "unexpected")
     changed = replace(
         comparison,

@@ -221,9 +221,10 @@ def compare(
         return comparison.not_judged(), more, []
     numbered = history.is_complete and not history.last.accepted_loss and not any(d.topics for d in moment.doubts)
     if last_of_key and (keys := audit_groups.keys(spark, sink, output, required, comparison=comparison, leeway=leeway)):
-        by_key = sink.compare(keys, None, all_doubts, counted)
         decided = history.records if numbered else None
-        comparison, of_dropped = audit_groups.by_keys(comparison, by_key, leeway, decided)
+        comparison, of_dropped = audit_groups.by_keys(
+            comparison, keys, leeway, decided, lambda of_keys: sink.compare(of_keys, None, all_doubts, counted)
+        )
         more += of_dropped
     differs = (
         comparison.unexpected

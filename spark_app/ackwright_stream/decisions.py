@@ -235,7 +235,7 @@ def fingerprint(job: JobSpec, settings: StateSettings) -> str:
 
     A Python function is identified by its name, and a schema in a registry by its subject. The delay of the watermark
     is left out: stored state does not depend on it, and a decision has the watermark itself. The time zone is part of
-    it, because casts, dates and windows of days depend on it.
+    it, because casts and dates depend on it.
     """
     source = [job.source.format.value, job.source.subject or job.source.schema]
     query = [asdict(job.transform), settings.partitions, settings.output_mode, settings.event_time]

@@ -143,9 +143,9 @@ _WRAPPERS = ("STREAM_FAILED", "FOREACH_BATCH_USER_FUNCTION_ERROR", "TASK_WRITE_F
 class BatchEnded(Exception):
     """What Spark is passed in place of a batch's error, which the driver has.
 
-    When a stream ends by an error, Spark searches its text for an interruption, by a pattern that recurses with each
-    character (StreamExecution.PROXY_ERROR). Behind the words of py4j, 3,000 characters end the stream's thread with a
-    StackOverflowError.
+    If a stream is stopped amid a batch that then fails, Spark searches the text of the error for an interruption, by a
+    pattern that recurses with each character (StreamExecution.PROXY_ERROR). Behind the words of py4j, 3,000 characters
+    end the stream's thread with a StackOverflowError.
     """
 
     def __init__(self) -> None:

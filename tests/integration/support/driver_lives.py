@@ -93,4 +93,5 @@ class DriverLives:
                 zombie.release(point, lane=lane)
                 zombie.resume()
                 assert zombie.job.wait(WAIT) == ExitCode.SUPERSEDED, zombie.job.failure()
+                assert "StackOverflowError" not in zombie.job.log.read_text(errors="replace")
                 yield driver
