@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
 
 from ackwright_stream.errors import JobError
-from ackwright_stream.jobspec import DeadLetterTopic, KafkaSink
+from ackwright_stream.jobspec import KafkaSink
 from ackwright_stream.sinks.kafka.enqueue import enqueuer
 from ackwright_stream.sinks.kafka.handles import Handle
 from ackwright_stream.sinks.kafka.transactions import SlotTransactions
@@ -62,21 +60,6 @@ def test_rows_need_no_more_questions(brokers: MockBrokers) -> None:
     assert handle.flush(20) == 0
     with pytest.raises(JobError, match="no broker answered"):
         enqueuer(plain, TOPIC)(ROWS)  # the control: a handle that was not prepared
-
-
-def test_dead_letters_need_no_more_questions(brokers: MockBrokers) -> None:
-    brokers.topic("bad")
-    sink = replace(SINK, dead_letters=DeadLetterTopic("bad", {}))
-    handle = warmed(brokers, sink)
-    assert handle.writable == {TOPIC, "bad"}
-    brokers.refuse(METADATA, *[DISCONNECTED] * 1000)
-    assert enqueuer(handle, "bad")(ROWS) == 2
-    assert handle.flush(20) == 0
-
-
-def test_a_missing_topic_of_dead_letters_leaves_that_of_rows_prepared(brokers: MockBrokers) -> None:
-    sink = replace(SINK, dead_letters=DeadLetterTopic("a name that no topic has", {}))
-    assert warmed(brokers, sink).writable == {TOPIC}
 
 
 def test_a_missing_topic_is_left_to_the_task_that_writes(brokers: MockBrokers) -> None:

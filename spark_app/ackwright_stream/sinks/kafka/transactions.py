@@ -190,24 +190,19 @@ class SlotTransactions:
                 producer = self._handles.take(name)
 
     def _warm(self, producer: Handle) -> None:
-        """Connects to the brokers that the rows will go to, and asks for the topics of rows and of dead letters.
+        """Connects to the brokers that the rows will go to.
 
         The group's coordinator, to which the offsets go, is mostly one of them.
         """
-        sink = self._job.sink_of(KafkaSink)
-        topic = sink.topic if self._carries_rows else None
+        topic = self._job.sink_of(KafkaSink).topic if self._carries_rows else None
         try:
             if topic is None:
                 producer.list_topics(timeout=self._timeout)
-            else:
-                metadata = require_writable(producer, topic, self._timeout)
-                producer.writable = frozenset({topic})
-                # A slot's rows may go to any partition.
-                librdkafka.connect(producer, topic, one_of_each_leader(metadata), self._timeout)
-            if sink.dead_letters and self._carries_rows:
-                # Asked behind the last row, the brokers would answer only when they have replicated the rows.
-                require_writable(producer, sink.dead_letters.topic, self._timeout)
-                producer.writable |= {sink.dead_letters.topic}
+                return
+            metadata = require_writable(producer, topic, self._timeout)
+            producer.writable = frozenset({topic})
+            # A slot's rows may go to any partition.
+            librdkafka.connect(producer, topic, one_of_each_leader(metadata), self._timeout)
         except (JobError, KafkaException):
             return  # it connects when it is used, or fails there with a cause
 
