@@ -90,6 +90,12 @@ class FakeKafka:
         self.calls["topic_configs"] += 1
         return {n: {**DEFAULTS, **self.existing[n]} for n in names if n in self.existing}
 
+    def topics_with_configs(
+        self, names: tuple[str, ...]
+    ) -> tuple[dict[str, DescribedTopic], dict[str, dict[str, str]]]:
+        topics = self.topics(names)
+        return topics, self.topic_configs(tuple(topics))
+
     def broker_config(self, node: int) -> dict[str, str]:
         defaults = {
             "group.coordinator.rebalance.protocols": "classic",

@@ -69,6 +69,11 @@ class IsolatedKafka(Kafka):
         configs: dict[str, dict[str, str]] = self._read("topic_configs", tuple(names)) if names else {}
         return configs
 
+    def topics_with_configs(self, names: Sequence[str]) -> tuple[dict[str, DescribedTopic], dict[str, dict[str, str]]]:
+        """As of Kafka."""
+        both: tuple[dict[str, DescribedTopic], dict[str, dict[str, str]]] = ({}, {})
+        return self._read("topics_with_configs", tuple(names), requests=2) if names else both
+
     def broker_config(self, node: int) -> dict[str, str]:
         """As of Kafka."""
         config: dict[str, str] = self._read("broker_config", node)

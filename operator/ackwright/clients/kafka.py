@@ -164,6 +164,11 @@ class Kafka:
 
         return self._persistently(ask)
 
+    def topics_with_configs(self, names: Sequence[str]) -> tuple[dict[str, DescribedTopic], dict[str, dict[str, str]]]:
+        """What topics() and then topic_configs() return; one call of a client process."""
+        topics = self.topics(names)
+        return topics, self.topic_configs(tuple(topics))
+
     def broker_config(self, node: int) -> dict[str, str]:
         """Every setting in force of a broker."""
         resource = ConfigResource(ResourceType.BROKER, str(node))

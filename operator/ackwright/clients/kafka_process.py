@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import pickle
 import signal
 import socket
 import struct
@@ -151,7 +152,7 @@ class KafkaProcess:
     def _send(self, message: Request | Close) -> None:
         with self._sending:
             try:
-                self._pipe.send(message)
+                self._pipe.send_bytes(pickle.dumps(message))  # send() takes longer
             except BlockingIOError:
                 self.kill(f"took no request for {_SEND_S} s")
             except OSError:  # it has ended, which _read() notices

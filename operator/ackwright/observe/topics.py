@@ -11,8 +11,7 @@ from ackwright.planning.comparison import ObservedTopic
 def topics(kafka: Kafka, names: Iterable[str]) -> dict[str, ObservedTopic]:
     """Those of the named topics that exist. Raises AckwrightError if the brokers cannot be read."""
     observed: dict[str, ObservedTopic] = {}
-    descriptions = kafka.topics(tuple(dict.fromkeys(names)))
-    configs = kafka.topic_configs(tuple(descriptions))
+    descriptions, configs = kafka.topics_with_configs(tuple(dict.fromkeys(names)))
     for name, description in descriptions.items():
         if name not in configs:
             continue  # brokers learn of topics one after the other: the second one does not know this topic

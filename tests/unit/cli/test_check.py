@@ -46,8 +46,8 @@ class FitKafka:
             raise AckwrightError(Reason.AUTHORIZATION_FAILED, "no")
         return {}
 
-    def topic_configs(self, names: Sequence[str]) -> dict[str, dict[str, str]]:
-        return {}
+    def topics_with_configs(self, names: Sequence[str]) -> tuple[dict[str, Any], dict[str, dict[str, str]]]:
+        return self.topics(names), {}
 
     def other_members(self, group: str, instance_id: str) -> OtherMembers:
         return OtherMembers((), False)
