@@ -28,11 +28,16 @@ TARGET = 0.95  # the rate of MALFORMED relative to WELL_FORMED; none relative to
 _NAMES = {MALFORMED: "malformed", WELL_FORMED: "well-formed", WITHOUT: "without"}  # of directories
 EVERY = 100  # one record of so many is malformed
 PARTITIONS = 4
+# The JIT compiler's threads take a third of the JVM's time until here, and differ between two runs of the same copy by
+# as much as dead letters may cost.
+_WARM_UP, _BATCHES = 12, 24
 
 
 def measure(context: Context) -> list[Figure]:
     """One case: how long a record is changes little."""
     case = cases(replace(context, partitions=context.partitions or (PARTITIONS,)))[0]
+    if not context.quick:
+        case = replace(case, batches=max(_WARM_UP + 2, context.batches or _BATCHES), warm_up=_WARM_UP)
     sources = {name: workload.create(context.bootstrap, "source", case.partitions) for name in (MALFORMED, WELL_FORMED)}
     try:
         for name, source in sources.items():
@@ -58,9 +63,14 @@ def value(partition: int, n: int) -> bytes:
 
 
 def malformed_value(partition: int, n: int) -> bytes:
-    """A record, of which one in a hundred is malformed and as long as if it were not."""
+    """A record, of which one in a hundred is malformed and as long as if it were not.
+
+    Every other one of these ends as no object does, and is not parsed.
+    """
     well_formed = value(partition, n)
-    return well_formed if n % EVERY else well_formed[:-1] + b"]"
+    if n % EVERY:
+        return well_formed
+    return well_formed.replace(b":", b";", 1) if n // EVERY % 2 else well_formed[:-1] + b"]"
 
 
 @dataclass(frozen=True)
@@ -90,7 +100,7 @@ class _Copies:
             times = np.sort(
                 np.concatenate([workload.append_times(context.bootstrap, topic, count) for topic, count in written])
             )
-        return after_warm_up(case, times, meter), durations(seconds)
+        return after_warm_up(case, times, meter), durations(seconds, case.warm_up)
 
 
 def _spec(copy: Copy, letters: str | None) -> Mapping[str, Any]:

@@ -35,6 +35,7 @@ class Case:
     partitions: int
     batches: int  # number of batches, including the warm-up
     batch: int  # records per batch
+    warm_up: int = WARM_UP  # batches
 
     def __str__(self) -> str:
         size = f"{self.size // 1000} KB" if self.size >= 1000 else f"{self.size} B"
@@ -111,15 +112,15 @@ def after_warm_up(
 
     times: in ms, sorted, of each record. other_cpu: µs per record, by kind, that the meter does not see.
     """
-    warm_up = WARM_UP * case.batch
+    warm_up = case.warm_up * case.batch
     cpu = meter.between(float(times[warm_up - 1]), float(times[-1]))
     per_record = {kind: used * 1e6 / (len(times) - warm_up) for kind, used in cpu.items()}
-    return throughput(times, case.batch, WARM_UP, {**per_record, **(other_cpu or {})})
+    return throughput(times, case.batch, case.warm_up, {**per_record, **(other_cpu or {})})
 
 
-def durations(seconds: Mapping[int, float]) -> list[float]:
-    """Those of the batches after the warm-up. seconds: by batch."""
-    return [duration for batch, duration in seconds.items() if batch >= WARM_UP]
+def durations(seconds: Mapping[int, float], warm_up: int = WARM_UP) -> list[float]:
+    """Those of the batches after the warm-up. seconds: by batch; warm_up: batches."""
+    return [duration for batch, duration in seconds.items() if batch >= warm_up]
 
 
 def figures(
