@@ -98,6 +98,10 @@ class OperatorProcess:
     def running(self) -> bool:
         return self._process.poll() is None
 
+    def exit_code(self) -> int | None:
+        """As of subprocess.Popen; None while it runs."""
+        return self._process.poll()
+
     def metric(self, name: str) -> dict[str, float]:
         """The samples of a metric, by their labels as in the text."""
         with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=30) as answer:

@@ -7,7 +7,9 @@ chart. No controller creates pods: what matters here is which pipelines are reco
 from __future__ import annotations
 
 import re
+import signal
 import socket
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -22,9 +24,12 @@ from ackwright.render.workload import PROGRESS_PORT
 from e2e.api_server import ApiServer
 from e2e.pods import free_address
 from e2e.teams import CRD, NOBODY, OPERATOR, SYSTEM, Teams, connected, create_driver, dead_brokers, running
+from hostile_brokers import broker_that_ends_its_client
 from lab import binaries
 from lab.cluster import print_progress
 from waiting import wait_until
+
+UNISOLATED = (sys.executable, str(Path(__file__).parent / "unisolated_operator.py"))
 
 
 @pytest.fixture(scope="module")
@@ -153,6 +158,27 @@ def test_drivers_that_never_end_their_answer_do_not_delay_the_edits_of_another_t
         print(f"edits beside 60 drivers that drip: {', '.join(f'{s:.1f}' for s in seconds)} s")
         assert teams.answers("/healthz") == 200
         assert max(seconds) < 30
+
+
+def test_brokers_that_end_their_client_stop_neither_the_operator_nor_another_team(api: ApiServer) -> None:
+    teams = Teams(api, ["harmful", "harmless"])
+    with broker_that_ends_its_client() as address, running(teams):
+        teams.declare("harmless", "p")
+        wait_until(lambda: teams.is_reconciled("harmless", "p"), "harmless/p is reconciled")
+        teams.declare("harmful", "p", address)
+        wait_until(lambda: "for 60 s" in str(teams.conditions("harmful", "p")), "the harmful namespace is refused")
+        refusal = " ".join(teams.conditions("harmful", "p").values())
+        assert f"was ended by SIGABRT during a request to {address}" in refusal
+        assert teams.metric("ackwright_kafka_process_ends_total")[""] >= 2
+        for interval in range(2, 5):
+            teams.reconcile_edit("harmless", "p", interval)
+        assert teams.answers("/healthz") == 200
+        assert "SIGABRT" not in str(teams.conditions("harmless", "p"))
+    teams.operator = teams.new_replica(UNISOLATED)
+    with broker_that_ends_its_client() as address, teams.operator:  # the control
+        teams.declare("harmful", "q", address)
+        wait_until(lambda: not teams.operator.running(), "the operator has ended")
+        assert teams.operator.exit_code() == -signal.SIGABRT
 
 
 def test_two_hundred_listed_namespaces_take_neither_threads_nor_much_memory(api: ApiServer) -> None:
