@@ -17,6 +17,7 @@ from ackwright.errors import AckwrightError
 from ackwright.memory import KafkaDigest, Memory, SteadyState, job_state, versions
 from ackwright.observe import kafka_state as kafka_states
 from ackwright.observe.kafka_state import kafka_state
+from ackwright.observe.steady_topics import SteadyTopics
 from ackwright.observe.topics import topics
 from ackwright.observe.workload import workload
 from ackwright.pipeline_index import PipelineIndex
@@ -105,6 +106,7 @@ class Observer:
         self._now, self._clock = now, clock
         self._policy = policy(settings)
         self._shared: dict[str, _Shared] = {}  # by the key of a connection
+        self._steady_topics = SteadyTopics(clock)
 
     def cluster(
         self, resource: Object, objects: Sequence[Object], progress_by_address: Reports, memory: Memory
@@ -275,13 +277,12 @@ class Observer:
     def _digest(self, names: Sequence[str], key: str, kafka: Kafka) -> int:
         now = self._clock()
         shared = self._shared.get(key)
-        if shared is not None and now - shared.read_at < _SHARED_EVERY_S:
-            observed = topics(kafka, names)
-        else:
-            racks, observed = kafka.racks(), topics(kafka, (*names, *INTERNAL))
-            shared = _Shared(now, racks, {name: observed[name] for name in INTERNAL if name in observed})
+        if shared is None or now - shared.read_at >= _SHARED_EVERY_S:
+            shared = _Shared(now, kafka.racks(), topics(kafka, INTERNAL))
             recent = {k: v for k, v in self._shared.copy().items() if now - v.read_at < _SHARED_EVERY_S}
             self._shared = {**recent, key: shared}
+            self._steady_topics.forget_old()
+        observed = self._steady_topics.read(key, kafka, names)
         return kafka_states.digest(shared.racks, {**shared.internal, **observed}, names)
 
     def _credentials(
