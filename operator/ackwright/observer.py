@@ -277,12 +277,14 @@ class Observer:
     def _digest(self, names: Sequence[str], key: str, kafka: Kafka) -> int:
         now = self._clock()
         shared = self._shared.get(key)
-        if shared is None or now - shared.read_at >= _SHARED_EVERY_S:
-            shared = _Shared(now, kafka.racks(), topics(kafka, INTERNAL))
+        if shared is not None and now - shared.read_at < _SHARED_EVERY_S:
+            observed = self._steady_topics.read(key, kafka, names)
+        else:
+            racks, observed = kafka.racks(), topics(kafka, (*names, *INTERNAL))
+            shared = _Shared(now, racks, {name: observed[name] for name in INTERNAL if name in observed})
             recent = {k: v for k, v in self._shared.copy().items() if now - v.read_at < _SHARED_EVERY_S}
             self._shared = {**recent, key: shared}
             self._steady_topics.forget_old()
-        observed = self._steady_topics.read(key, kafka, names)
         return kafka_states.digest(shared.racks, {**shared.internal, **observed}, names)
 
     def _credentials(
