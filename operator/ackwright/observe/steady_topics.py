@@ -13,7 +13,7 @@ from ackwright.planning.comparison import ObservedTopic
 
 FRESH_S = 3.0  # for how long a topic that was read for a pipeline that is due next serves
 _TOGETHER = 100  # pipelines whose topics are read together
-_KEPT_S = 600.0  # after the last request for the topics of a pipeline, or by a connection
+_FORGET_S = 600.0  # after the last request for the topics of a pipeline, or by a connection
 
 Names = tuple[str, ...]
 
@@ -70,7 +70,7 @@ class SteadyTopics:
         now = self._clock()
         with self._lock:
             for key, connection in list(self._connections.items()):
-                for names in [n for n, asked in connection.asked.items() if now - asked.last > _KEPT_S]:
+                for names in [n for n, asked in connection.asked.items() if now - asked.last > _FORGET_S]:
                     del connection.asked[names]
                     connection.read.pop(names, None)
                 if not connection.asked:
