@@ -338,6 +338,7 @@ class Kafka:
         return Outcome.DONE
 
     # -- errors ----------------------------------------------------------------------------------------------------
+
     def translate(self, error: KafkaError, action: str, permission: str = "this permission") -> AckwrightError:
         """The error in the user's terms, with error_cb's events. permission: that the action needs."""
         self._admin.poll(0)  # passes pending events to error_cb

@@ -13,7 +13,7 @@ from ackwright.planning.comparison import ObservedTopic
 
 FRESH_S = 3.0  # for how long a topic that was read for a pipeline that is due next serves
 _TOGETHER = 100  # pipelines whose topics are read together
-_FORGET_S = 600.0  # after the last request for the topics of a pipeline, or by a connection
+_FORGET_S = 600.0  # after the last request for the topics of a pipeline
 
 Names = tuple[str, ...]
 
@@ -28,8 +28,10 @@ class _Asked:
 
 @dataclass
 class _OfConnection:
+    """What was requested by one connection, and what was read ahead."""
+
     asked: dict[Names, _Asked] = field(default_factory=dict)
-    read: dict[Names, tuple[float, Mapping[str, ObservedTopic]]] = field(default_factory=dict)  # ahead, and when
+    read: dict[Names, tuple[float, Mapping[str, ObservedTopic]]] = field(default_factory=dict)  # with the time
 
 
 class SteadyTopics:
