@@ -24,7 +24,7 @@ class JobError(Exception):
         message = f"{cause}; {explanation}" if explanation else cause
         # Both, because unpickling on the way from worker to driver passes them again; it restores the attributes then.
         super().__init__(reason, message)
-        self.reason, self.message, self.cause = reason, message, cause
+        self.reason, self.message, self.cause, self.explanation = reason, message, cause, explanation
         self.fingerprint, self.lost_topic = fingerprint, lost_topic
         self.slots: tuple[int, ...] = ()  # of the tasks that reported this reason to their driver
 

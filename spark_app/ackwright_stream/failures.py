@@ -214,8 +214,10 @@ def _by_condition(condition: re.Match[str], failure: BaseException) -> JobError:
     if name in _MISFITS:
         return JobError(
             Reason.STATE_LOST,
-            f"the transform does not fit to the stored state: {shortened(message.strip())} ({name}); undo the change "
-            "of the transform, or of the image that has its Python function",
+            f"the transform does not fit to the stored state: {shortened(message.strip())} ({name})",
+            "undo the change of the transform, or of the image that has its Python function; if nothing was changed, "
+            "restore the directory of the state from a copy; or accept with ackwright accept-state-loss NAME that the "
+            "state starts empty",
         )
     return JobError(Reason.BATCH_FAILED, _of_condition(name, message, failure))
 

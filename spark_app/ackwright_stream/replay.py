@@ -171,7 +171,7 @@ def _failed(error: JobError, base: Decision, decision: Decision, lost: JobError)
     if error.reason is Reason.DATA_EXPIRED:
         return state_lost(f"{lost.cause}, and {problem}", lost.fingerprint)
     if error.reason is Reason.STATE_LOST:  # without a fingerprint: Spark could not load the state, and tries once more
-        return JobError(Reason.STATE_LOST, problem)
+        return JobError(Reason.STATE_LOST, problem, error.explanation)
     return error
 
 

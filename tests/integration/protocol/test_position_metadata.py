@@ -30,6 +30,7 @@ def of(p: Pipe, identity: str) -> Pipe:
 def test_a_pipeline_of_the_same_name_is_refused_and_disturbs_nobody(pipe: NewPipe) -> None:
     here, there = of(p := pipe(), "here"), of(p, "there")
     owned = here.take()
+    here.positions()  # waits: beside first positions that are still pending, the other would join, and halt then
     assert reason_of(there.take) is Reason.POSITIONS_MOVED
     assert owned.lanes.sink.is_member()
     work = here.work(owned, Range(p.lane(), 0, 5))

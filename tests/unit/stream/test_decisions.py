@@ -131,6 +131,14 @@ def test_state_that_cannot_be_loaded_is_read_again_and_then_lost() -> None:
     assert state_unread(UNREAD, later, loss)[0].reason is Reason.BATCH_FAILED, "it is of another state"
 
 
+def test_state_that_does_not_fit_to_the_transform_is_not_to_be_restored_first() -> None:
+    misfit = JobError(Reason.STATE_LOST, "other types", "undo the change; or accept")
+    _, loss = state_unread(misfit, DECISION, None)
+    lost, _ = state_unread(misfit, DECISION, loss)
+    assert lost.message.endswith(f"cannot be read: other types; undo the change; or accept (fingerprint {loss})")
+    assert "restore" not in lost.message
+
+
 def test_other_errors_are_not_of_unread_state() -> None:
     for error in (JobError(Reason.BATCH_FAILED, "x"), JobError(Reason.STATE_LOST, "x", fingerprint="0123456789ab")):
         assert state_unread(error, DECISION, None) == (error, None)

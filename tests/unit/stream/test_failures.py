@@ -128,7 +128,8 @@ def test_state_with_other_types_than_the_transform_has_is_lost(condition: str) -
     """A Python function has changed under the same name, or a readable file of types is not that of the state."""
     error = cause(Exception(f"{STREAM}{condition} SQLSTATE: 42K06"))
     assert (error.reason, error.fingerprint) == (Reason.STATE_LOST, None)
-    assert "the transform does not fit to the stored state" in error.message
+    assert "the transform does not fit to the stored state" in error.cause
+    assert "undo the change of the transform" in error.explanation
     assert condition.partition("] ")[2] in error.message
     quoted = cause(Exception(f"{TASK}[CAST_INVALID_INPUT] The value ': {condition}' cannot be cast. SQLSTATE: 22018"))
     assert quoted.reason is Reason.BATCH_FAILED
