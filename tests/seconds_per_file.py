@@ -18,6 +18,7 @@ class SecondsPerFile:
         file = report.nodeid.partition("::")[0]
         self._seconds[file] = self._seconds.get(file, 0.0) + report.duration
 
+    @pytest.hookimpl(trylast=True)  # at the end, which is all that is kept of some logs
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         longest = sorted(self._seconds.items(), key=lambda entry: -entry[1])[:_FILES]
         longest = [(file, seconds) for file, seconds in longest if seconds >= _LEAST_S]

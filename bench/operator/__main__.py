@@ -31,6 +31,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from ackwright.clients.kubernetes import connect
+from ackwright.conditions.staleness import RENEWED_EVERY_S
 from ackwright.local.kafka import EmbeddedKafka
 from ackwright.local.wait import wait_for
 from ackwright.local.watch import Watch
@@ -48,7 +49,7 @@ CRD = Path(__file__).parents[2] / "crds" / "deliverypipelines.ackwright.io.yaml"
 PIPELINES = f"/apis/ackwright.io/v1alpha1/namespaces/{NAMESPACE}/deliverypipelines"
 STATEFUL_SETS = f"/apis/apps/v1/namespaces/{NAMESPACE}/statefulsets"
 RATE, SINGLE_P99_S, MEMORY_MIB, IDLE_PERCENT = 10.0, 1.0, 400.0, 10.0  # targets on two cores
-_IDLE_SECONDS = 60.0
+_IDLE_SECONDS = RENEWED_EVERY_S  # the status of each pipeline is renewed once meanwhile
 _POD_THREADS = 2
 _MIN_TIMEOUT = 300.0  # seconds; generous, for busy machines
 

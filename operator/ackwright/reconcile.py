@@ -59,8 +59,8 @@ Object = Mapping[str, Any]
 _LIMIT_S = 60.0  # all calls to Kafka of one reconcile may take this long
 _SOON_S = 3.0  # until the next reconcile of a pipeline that is changing
 # Of all pipelines together: many healthy pipelines must not delay an unhealthy one.
-_REQUESTS_PER_S = 33  # for progress
-_RECONCILES_PER_S = 25  # of steady pipelines
+_REQUESTS_PER_S = 20  # for progress
+_RECONCILES_PER_S = 12  # of steady pipelines
 _LONGEST_PAUSE_S = 200.0  # however many pipelines there are: a status is renewed long before it counts as stale
 
 

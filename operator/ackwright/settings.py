@@ -25,7 +25,7 @@ class OperatorSettings:
     # Secrets in the pipelines' namespaces with which the Spark image is pulled.
     image_pull_secrets: tuple[str, ...] = ()
     resync: float = 30.0  # each pipeline is reconciled at least this often
-    progress_every: float = 10.0  # between requests for a driver's progress; longer with more than 330 pipelines
+    progress_every: float = 10.0  # between requests for a driver's progress; longer with more than 200 pipelines
     settle: float = 300.0  # a change that takes longer makes the pipeline Stalled
     stuck: float = 180.0  # a driver with lag and without progress for this long is restarted
     node_lost: int = 15  # how long pods stay on a node that does not answer

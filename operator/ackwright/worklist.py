@@ -61,6 +61,7 @@ class Worklist:
         self._last_end = clock()  # when a worker last became free, or the list was last idle
         self._paused = False
         self._changed = asyncio.Event()
+        self._turn = asyncio.Lock()  # of the worker that waits for the next name: each change wakes it alone
 
     def pause(self) -> None:
         """Handles no further name until unpause(); names are still added."""
@@ -111,7 +112,7 @@ class Worklist:
             self._due[key] = soonest
             heap, entry = self._heaps[soonest.changed], (soonest.at, key)
             heapq.heappush(heap, entry)
-            if heap[0] == entry:  # otherwise workers wait for no longer than until the first entry
+            if heap[0] == entry:  # otherwise no worker waits for longer than until the first entry
                 self._changed.set()
 
     def resume(self, key: Key) -> None:
@@ -131,7 +132,8 @@ class Worklist:
         When it raises, the name is handled again after a back-off, which the next success resets; Postponed is neither.
         """
         while True:
-            key, due = await self._next()
+            async with self._turn:
+                key, due = await self._next()
             delay: float | None = None
             try:
                 delay = await handle(key)

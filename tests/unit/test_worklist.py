@@ -409,3 +409,16 @@ def test_a_worker_ends_that_is_cancelled_while_a_name_is_added() -> None:
 
     assert worked.loop.run_until_complete(main())
     worked.loop.close()
+
+
+def test_a_change_wakes_one_of_the_idle_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    worked, turns, pop = Worked(workers=8), [], Worklist._pop
+
+    def counted(self: Worklist, now: float) -> object:
+        turns.append(now)
+        return pop(self, now)
+
+    monkeypatch.setattr(Worklist, "_pop", counted)
+    worked.run(100, workers=8, at={float(n): partial(worked.worklist.add, A) for n in range(1, 51)})
+    assert len(worked.begun(A)) == 50
+    assert len(turns) <= 3 * 50, "eight times as many if each change woke all"
