@@ -194,15 +194,16 @@ class SlotTransactions:
 
         The group's coordinator, to which the offsets go, is mostly one of them.
         """
-        topic = self._job.sink_of(KafkaSink).topic if self._carries_rows else None
+        sink = self._job.sink_of(KafkaSink)
+        topics = [sink.topic, sink.dead_letters and sink.dead_letters.topic] if self._carries_rows else []
         try:
-            if topic is None:
+            if not any(topics):
                 producer.list_topics(timeout=self._timeout)
-                return
-            metadata = require_writable(producer, topic, self._timeout)
-            producer.writable = frozenset({topic})
-            # A slot's rows may go to any partition.
-            librdkafka.connect(producer, topic, one_of_each_leader(metadata), self._timeout)
+            for topic in filter(None, topics):
+                metadata = require_writable(producer, topic, self._timeout)
+                producer.writable |= {topic}
+                # A slot's rows may go to any partition.
+                librdkafka.connect(producer, topic, one_of_each_leader(metadata), self._timeout)
         except (JobError, KafkaException):
             return  # it connects when it is used, or fails there with a cause
 
