@@ -9,6 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pyspark.sql.types import StringType, StructField, StructType
 
 from ackwright_stream import dead_letters, topic_limits
@@ -181,3 +183,26 @@ def test_the_record_whose_dead_letter_is_too_large_is_named(records_of: Any) -> 
         list(batches)
     assert e.value.reason is Reason.ROW_REFUSED
     assert "topic letters, whose max.message.bytes is 1000" in e.value.message
+
+
+SHORT = st.none() | st.binary(max_size=3)
+HEADERS = st.lists(st.fixed_dictionaries({"key": st.text(max_size=2), "value": SHORT}), max_size=200)
+
+
+@given(
+    st.lists(st.fixed_dictionaries({"key": SHORT, "value": SHORT, "headers": st.none() | HEADERS}), min_size=1),
+    st.sampled_from([dead_letters.records, dead_letters.keyed_records]),
+)
+def test_the_limit_is_that_of_the_largest_record(parts: list[dict[str, Any]], records_of: Any) -> None:
+    batch = pa.RecordBatch.from_pylist([{**LETTER, **part} for part in parts], schema=dead_letters.COLUMNS)
+    records = records_of(batch, "group").to_pylist()
+    largest = max(batch_of_one(r["key"], r["value"], [(h["key"], h["value"]) for h in r["headers"]]) for r in records)
+
+    def passed(limit: int) -> list[pa.RecordBatch]:
+        return list(
+            records_within_limit([batch], DeadLetterTopic("t", {LARGEST_RECORD: str(limit)}), "group", records_of)
+        )
+
+    assert passed(largest)[0].num_rows == len(parts)
+    with pytest.raises(JobError):
+        passed(largest - 1)
