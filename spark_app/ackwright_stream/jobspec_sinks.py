@@ -116,6 +116,12 @@ class KafkaSink:
     dead_letters: DeadLetterTopic | None  # None: there are none
     kind: str = field(default="kafka", init=False)
 
+    @property
+    def named_topics(self) -> tuple[str, ...]:
+        """The topics of rows and dead letters that the spec names; rows may name others."""
+        letters = self.dead_letters.topic if self.dead_letters else None
+        return tuple(topic for topic in (self.topic, letters) if topic)
+
     def brokers(self, source: Cluster) -> Cluster:
         """The brokers of rows and positions. source: those of the source."""
         return self.cluster or source

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
 
 from ackwright_stream.errors import JobError
-from ackwright_stream.jobspec import KafkaSink
+from ackwright_stream.jobspec import DeadLetterTopic, KafkaSink
 from ackwright_stream.sinks.kafka.enqueue import enqueuer
 from ackwright_stream.sinks.kafka.handles import Handle
 from ackwright_stream.sinks.kafka.transactions import SlotTransactions
@@ -60,6 +62,15 @@ def test_rows_need_no_more_questions(brokers: MockBrokers) -> None:
     assert handle.flush(20) == 0
     with pytest.raises(JobError, match="no broker answered"):
         enqueuer(plain, TOPIC)(ROWS)  # the control: a handle that was not prepared
+
+
+def test_the_dead_letter_topic_is_known_too(brokers: MockBrokers) -> None:
+    """Otherwise a task's first dead letter would wait behind its rows, which the same broker gets before."""
+    brokers.topic("letters")
+    letters = DeadLetterTopic("letters", {})
+    assert warmed(brokers, replace(SINK, dead_letters=letters)).writable == {TOPIC, "letters"}
+    missing = DeadLetterTopic("a name that no topic has", {})
+    assert warmed(brokers, replace(SINK, dead_letters=missing)).writable == {TOPIC}
 
 
 def test_a_missing_topic_is_left_to_the_task_that_writes(brokers: MockBrokers) -> None:

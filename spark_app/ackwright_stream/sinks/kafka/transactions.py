@@ -194,12 +194,11 @@ class SlotTransactions:
 
         The group's coordinator, to which the offsets go, is mostly one of them.
         """
-        sink = self._job.sink_of(KafkaSink)
-        topics = [sink.topic, sink.dead_letters and sink.dead_letters.topic] if self._carries_rows else []
+        topics = self._job.sink_of(KafkaSink).named_topics if self._carries_rows else ()
         try:
-            if not any(topics):
+            if not topics:
                 producer.list_topics(timeout=self._timeout)
-            for topic in filter(None, topics):
+            for topic in topics:
                 metadata = require_writable(producer, topic, self._timeout)
                 producer.writable |= {topic}
                 # A slot's rows may go to any partition.
