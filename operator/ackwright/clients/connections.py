@@ -146,8 +146,7 @@ class Connections:
                     self._forget_secrets(key)
                     raise
                 self._threads[key] = namespace, threads
-            kafka = self._open[key]
-            return key, kafka.of(namespace) if isinstance(kafka, IsolatedKafka) else kafka
+            return key, self._open[key].of(namespace)
 
     def _connection(self, cluster: Cluster) -> Kafka:
         if self._processes is None:

@@ -89,6 +89,10 @@ class Kafka:
                 Reason.INVALID_SPEC, f"the connection to {self.address} cannot be set up: {e.args[0].str()}"
             ) from e
 
+    def of(self, namespace: str) -> Kafka:
+        """The same connection, as a namespace uses it."""
+        return self
+
     def close(self) -> None:
         """Ends the connection. No call may be under way or follow; exceptions of earlier ones may refer to this."""
         del self._admin
