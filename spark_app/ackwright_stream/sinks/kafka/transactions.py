@@ -194,15 +194,16 @@ class SlotTransactions:
 
         The group's coordinator, to which the offsets go, is mostly one of them.
         """
-        topics = self._job.sink_of(KafkaSink).named_topics if self._carries_rows else ()
+        sink = self._job.sink_of(KafkaSink)
+        topics = sink.named_topics if self._carries_rows else ()
         try:
             if not topics:
                 producer.list_topics(timeout=self._timeout)
             for topic in topics:
                 metadata = require_writable(producer, topic, self._timeout)
                 producer.writable |= {topic}
-                # A slot's rows may go to any partition.
-                librdkafka.connect(producer, topic, one_of_each_leader(metadata), self._timeout)
+                if topic == sink.topic:  # a slot's rows may go to any partition; few dead letters follow them
+                    librdkafka.connect(producer, topic, one_of_each_leader(metadata), self._timeout)
         except (JobError, KafkaException):
             return  # it connects when it is used, or fails there with a cause
 
