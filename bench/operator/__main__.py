@@ -49,7 +49,6 @@ CRD = Path(__file__).parents[2] / "crds" / "deliverypipelines.ackwright.io.yaml"
 PIPELINES = f"/apis/ackwright.io/v1alpha1/namespaces/{NAMESPACE}/deliverypipelines"
 STATEFUL_SETS = f"/apis/apps/v1/namespaces/{NAMESPACE}/statefulsets"
 RATE, SINGLE_P99_S, MEMORY_MIB, IDLE_PERCENT = 10.0, 1.0, 400.0, 10.0  # targets on two cores
-_IDLE_SECONDS = RENEWED_EVERY_S  # the status of each pipeline is renewed once meanwhile
 _POD_THREADS = 2
 _MIN_TIMEOUT = 300.0  # seconds; generous, for busy machines
 
@@ -61,7 +60,7 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--pipelines", type=int, help="number of pipelines; default: 1000, with --fleet 10000")
     parser.add_argument("--fleet", action="store_true", help="10,000 pipelines of 200 teams, some of them broken")
     parser.add_argument("--shards", type=int, default=1, help="with --fleet: operators that divide the namespaces")
-    parser.add_argument("--quick", action="store_true", help="100 pipelines, and fewer single ones")
+    parser.add_argument("--quick", action="store_true", help="100 pipelines, fewer single ones, and idle for a minute")
     parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
     return parser.parse_args(argv)
 
@@ -200,10 +199,10 @@ def single(bench: Bench, count: int) -> list[Figure]:
     ]
 
 
-def idle(operator: Operator) -> list[Figure]:
-    """Measures an operator whose pipelines do not change."""
+def idle(operator: Operator, seconds: float) -> list[Figure]:
+    """Measures an operator whose pipelines do not change, for so many seconds."""
     before, started_at = Usage.of(operator), time.monotonic()
-    threading.Event().wait(_IDLE_SECONDS)
+    threading.Event().wait(seconds)
     seconds = time.monotonic() - started_at
     used = Usage.of(operator) - before
     return [
@@ -240,13 +239,15 @@ def restart(operator: Operator, count: int) -> list[Figure]:
 
 
 def memory(operator: Operator, name: str) -> list[Figure]:
+    """The peak since the operator's start."""
     now, peak = operator.memory()
-    return [Figure(name, round(peak), "MiB", MEMORY_MIB, at_least=False, note=f"{now:.0f} MiB at the end")]
+    return [Figure(name, round(peak), "MiB", MEMORY_MIB, at_least=False, note=f"{now:.0f} MiB then")]
 
 
-def measure(api: ApiServer, bootstrap: str, address: str, directory: Path, *, count: int, singles: int) -> list[Figure]:
+def measure(api: ApiServer, bootstrap: str, address: str, directory: Path, *, count: int, quick: bool) -> list[Figure]:
     create_topics(bootstrap)
     api.install(CRD)
+    singles, idle_seconds = (30, 60.0) if quick else (100, RENEWED_EVERY_S)
     figures: list[Figure] = []
     with Operator(api, directory) as operator:
         bench = Bench(api, bootstrap, address)
@@ -260,7 +261,7 @@ def measure(api: ApiServer, bootstrap: str, address: str, directory: Path, *, co
         figures += _reported(memory(operator, "peak memory"))
         # Before the statuses are so old that they are renewed.
         figures += _reported(restart(operator, count + singles + 1))
-        figures += _reported(idle(operator))
+        figures += _reported(idle(operator, idle_seconds))
         figures += _reported(memory(operator, "peak memory after the restart"))
     return figures
 
@@ -281,9 +282,7 @@ def main() -> int:
                 api, kafka.bootstrap_servers, address, directory, count=count, shards=options.shards, report=_report
             )
         else:
-            figures = measure(
-                api, kafka.bootstrap_servers, address, directory, count=count, singles=30 if options.quick else 100
-            )
+            figures = measure(api, kafka.bootstrap_servers, address, directory, count=count, quick=options.quick)
     report.show(figures, options.output, setting)
     return 1 if any(f.meets_target is False for f in figures) else 0
 

@@ -244,14 +244,15 @@ def fingerprint(job: JobSpec, settings: StateSettings) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def state_lost(cause: str, loss: str | None = None, remedy: str = REASONS[Reason.STATE_LOST].remedy) -> JobError:
+def state_lost(cause: str, loss: str | None = None, remedy: str = "") -> JobError:
     """The error for state that is not there, or that cannot belong to the positions.
 
-    loss: loss_of() it; None if its loss cannot be accepted. remedy: what to do if it can be.
+    loss: loss_of() it; None if its loss cannot be accepted. remedy: in place of that of the reason.
     """
     if loss is None:
         return JobError(Reason.STATE_LOST, cause, "use the release of the driver that wrote it")
-    return JobError(Reason.STATE_LOST, cause, f"{remedy} (fingerprint {loss})", fingerprint=loss)
+    remedy = f"{remedy or REASONS[Reason.STATE_LOST].remedy} (fingerprint {loss})"
+    return JobError(Reason.STATE_LOST, cause, remedy, fingerprint=loss)
 
 
 def state_unread(error: JobError, last: Decision | None, before: str | None) -> tuple[JobError, str | None]:
@@ -268,7 +269,7 @@ def state_unread(error: JobError, last: Decision | None, before: str | None) -> 
     loss = loss_of(last.to_json(), last.positions)
     problem = f"the state behind batch {last.batch}, in the directory {last.directory}, cannot be read: {error.cause}"
     if loss == before:
-        return state_lost(problem, loss, error.explanation or REASONS[Reason.STATE_LOST].remedy), loss
+        return state_lost(problem, loss, error.explanation), loss
     return JobError(Reason.BATCH_FAILED, problem, "it is read once more"), loss
 
 

@@ -216,8 +216,7 @@ def _by_condition(condition: re.Match[str], failure: BaseException) -> JobError:
             Reason.STATE_LOST,
             f"the transform does not fit to the stored state: {shortened(message.strip())} ({name})",
             "undo the change of the transform, or of the image that has its Python function; if nothing was changed, "
-            "restore the directory of the state from a copy; or accept with ackwright accept-state-loss NAME that the "
-            "state starts empty",
+            f"{REASONS[Reason.STATE_LOST].remedy}",
         )
     return JobError(Reason.BATCH_FAILED, _of_condition(name, message, failure))
 

@@ -95,7 +95,7 @@ def test_what_has_converged_is_left_alone_by_any_operator(running: World) -> Non
     assert running.kubernetes.writes == writes
 
 
-def test_a_thousand_pipelines_do_not_ask_ever_more(running: World) -> None:
+def test_many_pipelines_do_not_ask_ever_more(running: World) -> None:
     running.operator._memory |= {f"u-{n}": Memory() for n in range(599)}
     assert running.reconcile() == 30
     running.operator._memory |= {f"v-{n}": Memory() for n in range(20_000)}

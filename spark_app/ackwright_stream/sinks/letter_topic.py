@@ -43,8 +43,9 @@ def records_within_limit(
     limit = int(to.producer[LARGEST_RECORD])
     for batch in letters:
         records = records_of(batch, group)
-        # Together they are no larger than one may be. The size of each takes longer than all other work on it. Twice,
-        # because a record has the length of each of its fields as well: up to five bytes, where Arrow has four.
+        # Together they are no larger than one may be, and the size of each takes nearly as long as the rest of the
+        # work on it. Twice, because a record has the length of each of its fields as well: up to five bytes, where
+        # Arrow has four.
         if 2 * records.nbytes + _FRAME_BYTES <= limit:
             yield records
             continue

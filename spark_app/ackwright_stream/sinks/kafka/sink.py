@@ -55,10 +55,8 @@ class TopicSink:
         keep_warm: bool = False,  # whether a slot's next transaction is prepared in advance
     ) -> None:
         self.spec = job.sink_of(KafkaSink)
-        letters = self.spec.dead_letters
         decisions = self.spec.positions.decisions_topic if job.state else None
-        rows_to = (self.spec.topic, letters.topic if letters else None)
-        own_topics = (*(topic for topic in rows_to if topic), self.spec.positions.lanes_topic)
+        own_topics = (*self.spec.named_topics, self.spec.positions.lanes_topic)
         own_topics = (*own_topics, decisions) if decisions else own_topics
         self._on_own_cluster = own_topics if self.spec.cluster else ()
         self.topics = () if self.spec.cluster else own_topics
