@@ -55,7 +55,7 @@ def fetch_limit(job: JobSpec, lanes: int) -> int | None:
     """Bytes of one fetch of a lane's consumer (max.partition.fetch.bytes): the job's setting, or less with many lanes.
 
     Spark keeps a consumer for each lane. Each may hold two fetches between batches: the records beyond the last batch,
-    and what the consumer has requested in advance. A backlog of 256 lanes with 4 MiB each fills a heap of 1 GiB.
+    and what the consumer has requested in advance. A backlog of 256 lanes with 2 MiB each fills a heap of 1 GiB.
     """
     declared = job.consumer.get(_FETCH)
     executors = int(job.spark.get("spark.executor.instances", 0))

@@ -147,8 +147,9 @@ CONSUMER: Settings = (
     ),
     Setting(
         "max.partition.fetch.bytes",
-        "4194304",
-        "one fetch returns most of a lane's range; lowered if the fetches of all lanes exceed an eighth of the memory",
+        "2097152",
+        "larger fetches fill a small heap, and collecting its garbage takes longer than further fetches; lowered if "
+        "the fetches of all lanes exceed an eighth of the memory",
     ),
     Setting(
         "fetch.max.wait.ms",
@@ -310,6 +311,11 @@ _SPARK: Settings = (
         "spark.python.daemon.module",
         "ackwright_stream.worker_daemon",
         "Python workers start with their imports done, and detect a task whose input was cut off",
+    ),
+    Setting(
+        "spark.sql.execution.arrow.maxBytesPerBatch",
+        "2m",
+        "Python works on one part of the rows while Spark reads the next, and large rows do not fill the memory",
     ),
     Setting(
         "spark.sql.streaming.checkpointFileManagerClass",
