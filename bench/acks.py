@@ -145,7 +145,7 @@ def _copy(context: Context, case: Case, source: str, name: str, number: int) -> 
         copy = Copy(context.bootstrap, source, sink, case.batch, context.slots, directory, case.partitions)
         seconds = run_job(variant.job(copy, {"availableNow": True}), directory)
         times = workload.append_times(context.bootstrap, sink, case.batch * case.batches)
-    return after_warm_up(case, times, meter), durations(seconds)
+    return after_warm_up(case, times, meter), durations(seconds, case.warm_up)
 
 
 def _latencies(context: Context) -> dict[str, list[Window]]:

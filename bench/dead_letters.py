@@ -19,7 +19,7 @@ from bench.figures import Figure, Throughput
 from bench.formats import DDL, SQL, reading
 from bench.processes import UsageMeter
 from bench.runs import Copy, our_job, run_job
-from bench.throughput import Case, after_warm_up, cases, durations, figures, take_turns
+from bench.throughput import Case, after_warm_up, cases, durations, figures, take_turns, with_long_warm_up
 
 MALFORMED = "1 % malformed"
 WELL_FORMED = "none malformed, onMalformed: deadLetter"
@@ -28,16 +28,11 @@ TARGET = 0.95  # the rate of MALFORMED relative to WELL_FORMED; none relative to
 _NAMES = {MALFORMED: "malformed", WELL_FORMED: "well-formed", WITHOUT: "without"}  # of directories
 EVERY = 100  # one record of so many is malformed
 PARTITIONS = 4
-# The JIT compiler's threads take a third of the JVM's time until here, and differ between two runs of the same copy by
-# as much as dead letters may cost.
-_WARM_UP, _BATCHES = 12, 24
 
 
 def measure(context: Context) -> list[Figure]:
     """One case: how long a record is changes little."""
-    case = cases(replace(context, partitions=context.partitions or (PARTITIONS,)))[0]
-    if not context.quick:
-        case = replace(case, batches=max(_WARM_UP + 2, context.batches or _BATCHES), warm_up=_WARM_UP)
+    case = with_long_warm_up(cases(replace(context, partitions=context.partitions or (PARTITIONS,)))[0], context)
     sources = {name: workload.create(context.bootstrap, "source", case.partitions) for name in (MALFORMED, WELL_FORMED)}
     try:
         for name, source in sources.items():

@@ -194,7 +194,7 @@ class _Copies:
                 our_job(copy, context.guarantee, {"availableNow": True}, spec=self._spec(copy, format_)), directory
             )
             times = workload.append_times(context.bootstrap, sink, records)
-        return after_warm_up(case, times, meter), durations(seconds)
+        return after_warm_up(case, times, meter), durations(seconds, case.warm_up)
 
     def _spec(self, copy: Copy, format_: str) -> Mapping[str, Any]:
         columns = {"schema": DDL} if format_ == JSON else {"schemaVersion": 1}

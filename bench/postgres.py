@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -19,14 +18,12 @@ from bench.context import Context
 from bench.figures import Figure, Throughput
 from bench.processes import UsageMeter, cpu_seconds
 from bench.runs import EXACTLY_ONCE, Copy, Target, our_job, run_job, run_spark_sink
-from bench.throughput import Case, after_warm_up, cases, durations, figures, take_turns
+from bench.throughput import Case, after_warm_up, cases, durations, figures, take_turns, with_long_warm_up
 
 JDBC_SINK = "Spark's own JDBC sink"
 JDBC_SINK_REWRITTEN = "Spark's own JDBC sink with reWriteBatchedInserts"
 TARGETS = {EXACTLY_ONCE: 1.5}  # relative to JDBC_SINK, in every case
 PARTITIONS = (4, 32)
-# Until then the JIT compiler takes a third of the JVM's time, most of it for what plans a batch.
-_WARM_UP, _BATCHES = 12, 24
 _DATABASE = "postgres"
 _SECRETS, _LOGIN = "secrets", "login"  # a directory, and the Secret in it
 
@@ -42,23 +39,13 @@ def measure(context: Context) -> list[Figure]:
         (secret / "password").write_text(server.password)
         return [
             figure
-            for case in map(partial(_case, context), cases(replace(context, partitions=partitions)))
-            for figure in _measure(context, server, case)
+            for case in cases(replace(context, partitions=partitions))
+            for figure in _measure(context, server, with_long_warm_up(case, context))
         ]
 
 
-def _case(context: Context, case: Case) -> Case:
-    """The case with more batches, unless the run is a quick one."""
-    if context.quick:
-        return case
-    return replace(case, batches=max(_WARM_UP + 2, context.batches or _BATCHES), warm_up=_WARM_UP)
-
-
 def _track_commits(server: EmbeddedPostgres) -> None:
-    """Makes the server keep the time of each commit, so that tables need no column for it.
-
-    A column with clock_timestamp() as its default would also make COPY insert row by row.
-    """
+    """Makes the server keep the time of each commit, so that tables need no column for it."""
     server.sql("ALTER SYSTEM SET track_commit_timestamp = on")
     server.kill()
     server.start()
@@ -102,7 +89,7 @@ class _Copies:
         finally:
             self.server.sql(f"DROP TABLE {table}")
         per_row = {"PostgreSQL": of_server * 1e6 / len(times)}  # of all rows: it needs no warm-up
-        return after_warm_up(case, times, meter, per_row), durations(seconds)
+        return after_warm_up(case, times, meter, per_row), durations(seconds, case.warm_up)
 
     def _copy(self, copy: Copy, name: str) -> dict[int, float]:
         server = self.server

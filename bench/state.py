@@ -139,7 +139,7 @@ def _run(context: Context, case: Case, source: str, name: str, number: int) -> R
     cpu = meter.between(float(times[WARM_UP * case.keys - 1]), float(times[-1]))
     counted = case.batch * (len(times) // case.keys - WARM_UP)
     of_rows = throughput(times, case.keys, WARM_UP, {kind: used * 1e6 / counted for kind, used in cpu.items()})
-    return Run(replace(of_rows, rate=of_rows.rate * case.batch / case.keys), durations(seconds), meter.peaks)
+    return Run(replace(of_rows, rate=of_rows.rate * case.batch / case.keys), durations(seconds, WARM_UP), meter.peaks)
 
 
 def _run_kafka_streams(context: Context, case: Case, copy: Copy) -> None:

@@ -245,7 +245,7 @@ class _Copies:
         finally:
             shutil.rmtree(tables.place(table))
         per_row = {server: used * 1e6 / len(times) for server, used in servers.items()}  # of all rows
-        return after_warm_up(case, times, meter, per_row), durations(seconds)
+        return after_warm_up(case, times, meter, per_row), durations(seconds, case.warm_up)
 
     def _copy(self, copy: Copy, name: str) -> Mapping[int, float]:
         if name == self.tables.writer:

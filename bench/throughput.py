@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,8 @@ SIZES, PARTITIONS = (100, 1000), (4, 32, 256)  # bytes of a record's value
 WARM_UP = 3  # batches, in which both JVMs compile their code
 _BATCH, _QUICK_BATCH = 100_000, 25_000  # records
 _BATCHES, _QUICK_BATCHES = 11, WARM_UP + 2  # including the warm-up
+# Until then the JIT compiler takes a third of the JVM's time, and differs between two runs of the same copy.
+_LONG_WARM_UP, _LONG_BATCHES = 12, 24
 _ROUNDS, _QUICK_ROUNDS = 3, 1
 _CPU = {"jvm": "JVM", "python": "Python"}
 
@@ -52,6 +54,14 @@ def cases(context: Context) -> list[Case]:
         for size in sizes
         for partitions in context.cases(PARTITIONS, PARTITIONS[:1])
     ]
+
+
+def with_long_warm_up(case: Case, context: Context) -> Case:
+    """The case with more batches, and more of them left out; unchanged in a quick run."""
+    if context.quick:
+        return case
+    batches = max(_LONG_WARM_UP + 2, context.batches or _LONG_BATCHES)
+    return replace(case, batches=batches, warm_up=_LONG_WARM_UP)
 
 
 def measure(context: Context) -> Iterator[Figure]:
@@ -102,7 +112,7 @@ def _run(context: Context, case: Case, source: str, name: str, number: int) -> t
             name, Copy(context.bootstrap, source, sink, case.batch, context.slots, directory, case.partitions)
         )
         times = workload.append_times(context.bootstrap, sink, records)
-    return after_warm_up(case, times, meter), durations(seconds)
+    return after_warm_up(case, times, meter), durations(seconds, case.warm_up)
 
 
 def after_warm_up(
@@ -118,7 +128,7 @@ def after_warm_up(
     return throughput(times, case.batch, case.warm_up, {**per_record, **(other_cpu or {})})
 
 
-def durations(seconds: Mapping[int, float], warm_up: int = WARM_UP) -> list[float]:
+def durations(seconds: Mapping[int, float], warm_up: int) -> list[float]:
     """Those of the batches after the warm-up. seconds: by batch; warm_up: batches."""
     return [duration for batch, duration in seconds.items() if batch >= warm_up]
 
