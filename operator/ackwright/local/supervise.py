@@ -77,10 +77,11 @@ class Job:
         directory.mkdir(parents=True, exist_ok=True)
         (directory / "spark").mkdir(exist_ok=True)
         self._ending.unlink(missing_ok=True)  # of an earlier job in this directory
+        self.log.unlink(missing_ok=True)
         file = directory / "job.json"
         file.write_text(to_json(job))
         variables = {**os.environ, **s3a_classes(job.state), **(environment or {})}
-        with self.log.open("wb") as log:
+        with self.log.open("ab") as log:  # appended to, because _listen() writes to it as well
             argv = [*command, "--jobspec", str(file), "--ending", str(self._ending)]
             self._process = watch.start(
                 argv,
@@ -134,9 +135,13 @@ class Job:
         self.signal_all(signal.SIGKILL)
         self._process.wait(30)
 
+    def processes(self) -> list[int]:
+        """The ids of the job's processes."""
+        return _session(self._process.pid)
+
     def signal_all(self, number: int) -> None:
         """Sends a signal to every process of the job's session; PySpark puts its workers into other process groups."""
-        for pid in _session(self._process.pid):
+        for pid in self.processes():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
 
@@ -149,13 +154,19 @@ class Job:
         return ending.failure if ending else None
 
     def _listen(self) -> None:
-        """Reads the job's stdout to its end; otherwise the job would block on a full pipe."""
-        for raw in self._process.stdout or ():
-            line = raw.decode(errors="replace").strip()
-            if line.startswith(_PROGRESS):
-                self._address = line.removeprefix(_PROGRESS)
-            elif line.startswith(_FINAL):
-                self._final = ProgressReport.of_json(json.loads(line.removeprefix(_FINAL)))
+        """Reads the job's stdout to its end; otherwise the job would block on a full pipe.
+
+        Lines that are not meant for this process, as of a transform that prints, go to the log.
+        """
+        with self.log.open("ab", buffering=0) as log:
+            for raw in self._process.stdout or ():
+                line = raw.decode(errors="replace").strip()
+                if line.startswith(_PROGRESS):
+                    self._address = line.removeprefix(_PROGRESS)
+                elif line.startswith(_FINAL):
+                    self._final = ProgressReport.of_json(json.loads(line.removeprefix(_FINAL)))
+                else:
+                    log.write(raw)
 
 
 def _session(leader: int) -> list[int]:

@@ -5,6 +5,7 @@ See docs/protocol.md#stateful-pipelines.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import uuid
@@ -18,7 +19,7 @@ from confluent_kafka import Producer
 
 from ackwright.local.kafka import EmbeddedKafka
 from ackwright_stream.jobspec import ExitCode
-from integration.support.pipelines import create_topics, job_of, read, running
+from integration.support.pipelines import Running, create_topics, job_of, read, running
 from integration.support.processor_pipelines import process, schema_files
 from integration.support.stateful_pipelines import (
     OF_GROUP,
@@ -32,6 +33,11 @@ from integration.support.stateful_windows import OF_WINDOW, ended_windows
 from unit.documents import ROOT
 from waiting import ANSWER, WAIT, wait_until
 
+# Python imports it at each start, also of Spark's daemon of workers.
+_ENDS_CONNECTIONS = """
+from ackwright_stream.spark_internals.worker import StateConnections
+StateConnections.left_to_the_jvm = lambda self, set_handle_state: set_handle_state
+"""
 POINTS = ("batch-start", "stored", "evaluated", "before-commit", "after-commit", "batch-end")
 
 
@@ -61,6 +67,34 @@ def test_state_and_output_are_of_one_evaluation_over_kills(
     state = pipeline.last_decision().state
     assert {len(ids) for of_operator in state.values() for ids in of_operator} == {1}
     assert len(schema_files(pipeline.state)) == 1
+
+
+@pytest.mark.parametrize("protected", [True, False], ids=["protected", "control"])
+def test_tasks_leave_no_connections_in_the_jvm(pipeline: StatefulPipeline, tmp_path: Path, protected: bool) -> None:
+    """Control: workers that end the connections to the state, as PySpark's own do."""
+    process(pipeline, "of_rows")
+    if not protected:
+        (tmp_path / "sitecustomize.py").write_text(_ENDS_CONNECTIONS)
+        pipeline.environment["PYTHONPATH"] = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    with pipeline.life() as job:
+        pipeline.caught_up(job)
+        before, batches = _sockets(job), job.progress()["batches"]
+        for _ in range(10):
+            pipeline.feed(20)
+            pipeline.caught_up(job)
+        tasks = (job.progress()["batches"] - batches) * pipeline.partitions
+        left = _sockets(job) - before
+    assert (left < tasks / 2) is protected, (left, tasks)
+
+
+def _sockets(job: Running) -> int:
+    """How many sockets the job's JVM has."""
+    [jvm] = job.jvms()
+    count = 0
+    for descriptor in Path(f"/proc/{jvm}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # it was closed meanwhile
+            count += str(descriptor.readlink()).startswith("socket:")
+    return count
 
 
 def test_state_that_was_moved_goes_on(pipeline: StatefulPipeline) -> None:

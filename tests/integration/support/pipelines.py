@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import signal
 import threading
 import time
@@ -306,8 +307,9 @@ class Running:
             )
             return None
 
-        progress: Mapping[str, Any] = wait_until(has_happened, what, timeout)
-        return progress
+        with self.explained():
+            progress: Mapping[str, Any] = wait_until(has_happened, what, timeout)
+            return progress
 
     def until_position(self, partitions: int, offset: int, timeout: float = WAIT) -> None:
         topic = self.spec.source.topics[0]
@@ -340,7 +342,33 @@ class Running:
             except (FileNotFoundError, ValueError):
                 return None
 
-        return int(wait_until(has_happened, f"a process at {hit.name}", timeout))
+        with self.explained():
+            return int(wait_until(has_happened, f"a process at {hit.name}", timeout))
+
+    def jvms(self) -> list[int]:
+        """The process ids of its Java programs: the driver, and executors if it has some."""
+        return [pid for pid in self.job.processes() if _program(pid) == "java"]
+
+    @contextmanager
+    def explained(self) -> Iterator[None]:
+        """Adds the job's progress, its log, and the stacks of Spark's threads to a failed assertion."""
+        try:
+            yield
+        except AssertionError as e:
+            if self.job.poll() is None:
+                for pid in self.jvms():
+                    os.kill(pid, signal.SIGQUIT)  # Java writes its stacks
+                with suppress(AssertionError):  # of a JVM that is suspended
+                    wait_until(lambda: "JNI global refs" in self._log(), "the stacks are written", 10)
+            log, _, stacks = self._log().partition("Full thread dump")
+            of_spark = [s for s in stacks.split("\n\n") if "at org.apache.spark" in s]
+            e.add_note(f"progress: {self.progress()}")
+            e.add_note("\n".join(["the end of its log:", *log.splitlines()[-100:]]))
+            e.add_note("\n\n".join(["the threads of Spark:", *of_spark]))
+            raise
+
+    def _log(self) -> str:
+        return self.job.log.read_text(errors="replace")
 
     def release(self, point: str, lane: str | None = None) -> None:
         (self.points / f"{f'{point}@{lane}' if lane else point}.release").touch()
@@ -354,6 +382,12 @@ class Running:
 
     def resume(self) -> None:
         self.signal_all(signal.SIGCONT)
+
+
+def _program(pid: int) -> str:
+    with suppress(OSError):  # it has ended
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    return ""
 
 
 @contextmanager

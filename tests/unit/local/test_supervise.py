@@ -112,6 +112,16 @@ def test_a_killed_job_has_the_code_of_shells_and_no_failure(tmp_path: Path, watc
     assert job.progress() is None
 
 
+def test_the_log_has_what_the_job_prints(tmp_path: Path, watch: Watch) -> None:
+    (tmp_path / "job.log").write_text("of an earlier job")
+    lines = f"final {json.dumps(REPORT.as_json())}\nof a transform\n"
+    program = f"import sys; print({lines!r}, end='', flush=True); print('an error', file=sys.stderr)"
+    job = Job(SPEC, tmp_path, watch, command=[sys.executable, "-c", program])
+    assert job.wait(30) == 0
+    assert job.final() == REPORT
+    assert sorted((tmp_path / "job.log").read_text().splitlines()) == ["an error", "of a transform"]
+
+
 def test_much_output_does_not_block_the_job(tmp_path: Path, watch: Watch) -> None:
     job = Job(SPEC, tmp_path, watch, command=[sys.executable, "-c", "print('x' * 1_000_000)"])
     assert job.wait(30) == 0
