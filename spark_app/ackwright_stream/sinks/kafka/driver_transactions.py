@@ -21,6 +21,7 @@ from ackwright_stream.sinks.base import Membership
 from ackwright_stream.sinks.kafka.lane_records import accepted_key, driver_key, final_key, final_value, record_key
 from ackwright_stream.sinks.kafka.markers import of_membership
 from ackwright_stream.sinks.kafka.offsets import to_offset
+from ackwright_stream.sinks.kafka.sent_offsets import SentOffsets
 from ackwright_stream.sinks.kafka.transactions import SlotTransactions, described
 
 
@@ -92,7 +93,7 @@ class DriverTransactions:
         markers, group = of_membership(self._job, membership)
         try:
             self._advancing.begin_transaction()
-            self._advancing.send_offsets_to_transaction(markers.committed(offsets), group, timeout)
+            SentOffsets(self._advancing, markers.committed(offsets), group, timeout).wait()
             self._advancing.commit_transaction(timeout)
         except KafkaException as e:
             self._drop()

@@ -19,6 +19,7 @@ from ackwright_stream.jobspec import JobSpec, KafkaSink
 from ackwright_stream.positions import Lane
 from ackwright_stream.sinks.base import Membership
 from ackwright_stream.sinks.kafka import offsets
+from ackwright_stream.sinks.kafka.sent_offsets import SentOffsets
 from ackwright_stream.sinks.kafka.transactions import SlotTransactions
 
 _THREADS = 16
@@ -51,7 +52,7 @@ def take_from_older_release(
             target_position = replace(position, driver=max(highest, position.driver) + 1)
             target = offsets.to_offset(job, lane, target_position, "")  # whether the lane has a record is not known
             producer.begin_transaction()
-            producer.send_offsets_to_transaction([target], membership, timeout)
+            SentOffsets(producer, [target], membership, timeout).wait()
             producer.commit_transaction(timeout)
         except KafkaException as e:
             raise translate(e.args[0], f"taking lane {lane} from an older release") from e

@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
@@ -35,6 +34,7 @@ from ackwright_stream.sinks.base import Membership
 from ackwright_stream.sinks.kafka import librdkafka, offsets
 from ackwright_stream.sinks.kafka.handles import Handle, Handles
 from ackwright_stream.sinks.kafka.markers import Markers, of_membership
+from ackwright_stream.sinks.kafka.sent_offsets import SentOffsets
 from ackwright_stream.sinks.topic import one_of_each_leader, require_writable
 
 # Errors after which the same handle repeats the init.
@@ -86,7 +86,6 @@ class SlotTransactions:
         self._handles = Handles(
             lambda name: Handle(settings(brokers, producer_settings, {"transactional.id": name})), self._warm
         )
-        self._offsets = ThreadPoolExecutor(4, thread_name_prefix="offsets")
 
     def open(self, slot: int, lanes: Sequence[Lane], markers: Markers) -> tuple[Producer, dict[Lane, TopicPartition]]:
         """Steps 1 and 2: a producer that owns the slot, good for one transaction, and the lanes' committed offsets."""
@@ -126,15 +125,15 @@ class SlotTransactions:
             # To the cluster of the rows, also if the source is on another: on two clusters a crash between the commit
             # of the rows and that of the offsets would repeat or lose the rows.
             places = markers.committed(target)
-            sent = self._offsets.submit(producer.send_offsets_to_transaction, places, group, self._timeout)
+            sent = SentOffsets(producer, places, group, self._timeout)
             if offsets_first:
-                sent.result()
+                sent.wait()
             rows, refused = 0, None
             try:
                 rows = write(producer) if write else 0
             except (JobError, KafkaException) as e:
                 refused = e
-            failure = sent.exception()  # a commit that overtakes its own offsets would publish rows without a position
+            failure = sent.failure()  # a commit that overtakes its own offsets would publish rows without a position
             if failure:
                 raise failure  # before the error of the rows: both show that the producer is fenced, this one by name
             if refused:
