@@ -20,6 +20,7 @@ from chaos.kills import until_delivered
 from chaos.pipeline import Pipeline, open_pipeline
 from chaos.plan import Round
 from integration.support.pipelines import Running, running
+from integration.support.processes import program
 from waiting import WAIT
 
 PARTITIONS = 8
@@ -117,10 +118,10 @@ class Resident:
 def roles(driver: int) -> dict[str, int]:
     """The driver, its JVM, and the daemon that forks Python workers, as far as they run."""
     parts = {"driver": driver}
-    for jvm in (pid for pid in children(driver) if _name(pid) == "java"):
+    for jvm in (pid for pid in children(driver) if program(pid) == "java"):
         parts["JVM"] = jvm
         for pid in children(jvm):
-            if _name(pid).startswith("python"):
+            if program(pid).startswith("python"):
                 parts["worker daemon"] = pid
     return parts
 
@@ -138,10 +139,3 @@ def _parents() -> Mapping[int, int]:
         with contextlib.suppress(OSError):
             parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
     return parents
-
-
-def _name(pid: int) -> str:
-    try:
-        return Path("/proc", str(pid), "comm").read_text().strip()
-    except OSError:
-        return ""

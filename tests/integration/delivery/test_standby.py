@@ -30,7 +30,6 @@ from integration.support.pipelines import (
     running,
 )
 from integration.support.positions_log import committed
-from integration.support.processes import naming
 from waiting import WAIT, wait_until
 
 PARTITIONS = 3
@@ -217,16 +216,11 @@ def test_a_restarted_query_and_a_failed_standby_leave_the_pipeline_with_its_driv
         first.until(lambda now: now["restarts"] and now["state"] == "running", "the query has restarted")
         p.until_delivered()
         assert (first.progress()["driver"], second.progress()["state"]) == (1, "standby")
-        os.kill(java_of(tmp_path / "1"), signal.SIGKILL)
+        [jvm] = first.jvms()
+        os.kill(jvm, signal.SIGKILL)
         assert second.job.wait(WAIT) == ExitCode.FAILED  # without Spark it could not take over
         p.feed()
         p.assert_exactly_once()
-
-
-def java_of(directory: Path) -> int:
-    """The process id of the JVM of the driver in this directory."""
-    (pid,) = (p for p in naming(directory / "tmp") if Path(f"/proc/{p}/comm").read_text().strip() == "java")
-    return pid
 
 
 def test_control_without_a_standby_a_second_driver_deposes_the_first(kafka: EmbeddedKafka, tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ from ackwright_stream.admin_client import AdminClient
 from ackwright_stream.fault_points import VARIABLE
 from ackwright_stream.jobspec import JobSpec
 from integration.support.positions_log import committed
+from integration.support.processes import program
 from waiting import ANSWER, WAIT, wait_until
 
 LANES = "ackwright-lanes"
@@ -347,7 +348,7 @@ class Running:
 
     def jvms(self) -> list[int]:
         """The process ids of its Java programs: the driver, and executors if it has some."""
-        return [pid for pid in self.job.processes() if _program(pid) == "java"]
+        return [pid for pid in self.job.processes() if program(pid) == "java"]
 
     @contextmanager
     def explained(self) -> Iterator[None]:
@@ -382,12 +383,6 @@ class Running:
 
     def resume(self) -> None:
         self.signal_all(signal.SIGCONT)
-
-
-def _program(pid: int) -> str:
-    with suppress(OSError):  # it has ended
-        return Path(f"/proc/{pid}/comm").read_text().strip()
-    return ""
 
 
 @contextmanager

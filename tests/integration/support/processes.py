@@ -6,6 +6,14 @@ import os
 from pathlib import Path
 
 
+def program(pid: int) -> str:
+    """The name of a process's program; empty if it has ended."""
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""
+
+
 def naming(directory: Path) -> list[int]:
     """The ids of processes, this one excepted, whose command line or environment contains the directory's path."""
     text = str(directory).encode()

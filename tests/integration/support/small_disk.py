@@ -19,9 +19,9 @@ _SIZE_MB = 96  # the data of an idle broker, its indexes and the records of a te
 def fill(disk: Path) -> Path:
     """Occupies what is left of a file system; returns the file that does it.
 
-    The indexes of Kafka's logs are sparse files in memory. Where one gets its first entry on a full disk, the append
-    fails behind its write: later records get the same offsets, and the next start of the broker (4.1) empties the
-    segment. With one replica these records are lost, so the indexes get their space before.
+    The indexes of Kafka's logs are sparse files that are mapped into memory. Where one gets its first entry on a full
+    disk, the append fails behind its write: later records get the same offsets, and the next start of the broker (4.1)
+    empties the segment. With one replica these records are lost, so the indexes get their space before.
     """
     for index in disk.glob("*/*index"):
         with index.open("rb+") as file:
@@ -61,8 +61,8 @@ def small_disk(kafka: EmbeddedKafka, broker: Broker) -> Iterator[Path]:
         broker.start()
         kafka.wait_until_in_sync(120)
         yield data
-        broker.stop()
     finally:
+        broker.stop()
         subprocess.run(["/bin/umount", "--lazy", data], check=True, timeout=30)
-    data.rmdir()
-    before.rename(data)  # older data: the broker copies what it lacks when it is started
+        data.rmdir()
+        before.rename(data)  # older data: the broker copies what it lacks when it is started
