@@ -7,7 +7,7 @@ docs/protocol.md#stateful-pipelines-into-files.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +17,8 @@ from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import JobSpec, Reason
 from ackwright_stream.sinks.files import sink as sink_module
 from ackwright_stream.sinks.files.storage import Directory, Draft
-from integration.support.files_stores import A, B, Driver, Files, batch_rows, decide, job
+from integration.support.files_stores import A, B, Driver, Files, batch_rows, conflict, decide, job
 from integration.support.stateful_pipelines import with_state
-
-
-@pytest.fixture
-def files(tmp_path: Path) -> Files:
-    return Files(tmp_path / "files")
 
 
 @pytest.fixture
@@ -54,12 +49,6 @@ def stored(files: Files) -> list[tuple[str, str, int]]:
         (Path(name).stem.lstrip("0") or "0", footer["decision"], json.loads(footer["positions"])[0]["offset"])
         for name, footer in footers
     ]
-
-
-def conflict(call: Callable[[], Any], words: str) -> None:
-    with pytest.raises(JobError, match=words) as caught:
-        call()
-    assert caught.value.reason is Reason.POSITION_CONFLICT
 
 
 def test_rows_positions_and_decision_are_one_file(files: Files, spec: JobSpec) -> None:

@@ -1,4 +1,4 @@
-"""Files as rows and positions, in a real directory: zombies, other boundaries, unknown outcomes, late requests.
+"""Files as rows and positions, in a real directory: zombies and other boundaries.
 
 The reader shares no code with the sink. In the controls a file's name has its end, or a file is replaced: what the
 tests call exactly-once must then not be so.
@@ -6,10 +6,8 @@ tests call exactly-once must then not be so.
 
 from __future__ import annotations
 
-import json
 import os
-import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,21 +19,9 @@ from ackwright_stream.jobspec import Reason
 from ackwright_stream.lanes import Lanes, Outcome
 from ackwright_stream.positions import Range
 from ackwright_stream.sinks.files import layout
-from ackwright_stream.sinks.files import sink as sink_module
 from ackwright_stream.sinks.files.sink import FilesStore, FilesTransaction
 from ackwright_stream.sinks.files.storage import Directory, Draft
-from integration.support.files_stores import ID, A, B, Driver, Files, directory, job, rows
-
-
-@pytest.fixture
-def files(tmp_path: Path) -> Files:
-    return Files(tmp_path / "files")
-
-
-def conflict(call: Callable[[], Any], words: str = "was created since") -> None:
-    with pytest.raises(JobError, match=words) as caught:
-        call()
-    assert caught.value.reason is Reason.POSITION_CONFLICT
+from integration.support.files_stores import ID, A, B, Driver, Files, conflict, directory, job, overtaken, rows
 
 
 def test_a_file_has_the_rows_of_its_range_and_is_the_position(files: Files, tmp_path: Path) -> None:
@@ -96,16 +82,6 @@ def test_a_driver_that_was_overtaken_is_refused(files: Files, tmp_path: Path) ->
     ):
         conflict(refused, "another driver has joined")
     assert (files.names(), files.settled()) == ([], 0)
-
-
-def overtaken(task: Lanes, batch: Range, meanwhile: Callable[[], Any]) -> tuple[Outcome, int]:
-    """A task in which something happens between its decision and the creation of its file."""
-
-    def late_rows() -> Iterator[Any]:
-        yield from rows(batch.lane, batch.start, batch.until)
-        meanwhile()
-
-    return task.advance(0, [batch], late_rows())
 
 
 @pytest.mark.parametrize("until", [5, 12, 30])
@@ -208,120 +184,6 @@ def test_a_driver_that_sleeps_while_it_joins_gets_no_generation_of_another_one(
     conflict(lambda: others[0].lanes.advance_all({A: 60}), "another driver has joined")
 
 
-@pytest.mark.parametrize("arrives", [True, False])
-def test_after_an_unknown_outcome_the_file_tells(
-    files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, arrives: bool
-) -> None:
-    """The answer is lost; the file is there, or it is not. Spark runs the task again."""
-    driver = Driver(job(tmp_path, files.path))
-    create = Directory.create
-
-    def unanswered(self: Directory, path: str, draft: Draft) -> bool:
-        if arrives:
-            create(self, path, draft)
-        raise JobError(Reason.SINK_UNREACHABLE, "no answer")
-
-    monkeypatch.setattr(Directory, "create", unanswered)
-    with pytest.raises(JobError, match="no answer"):
-        driver.deliver(Range(A, 0, 10))
-    monkeypatch.setattr(Directory, "create", create)
-    outcome = driver.deliver(Range(A, 0, 10))
-    assert outcome == ((Outcome.SKIPPED, 0) if arrives else (Outcome.DONE, 10))
-    assert (files.offsets(), files.position()) == (list(range(10)), 10)
-
-
-@pytest.mark.parametrize("arrives", [True, False])
-def test_after_an_unknown_outcome_of_the_advance_no_row_is_lost_at_least_once(
-    files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, arrives: bool
-) -> None:
-    """The rows are there. The next driver repeats them unless the positions have moved."""
-    spec = job(tmp_path, files.path)
-    driver = Driver(spec)
-    driver.task().sink.write([A], rows(A, 0, 10))
-    unanswered(lambda: driver.lanes.advance_all({A: 10}), monkeypatch, arrives=arrives)
-    following = Driver(spec)
-    position = following.sink.read([A])[A]
-    assert position is not None
-    start = position.offset
-    assert start == (10 if arrives else 0)
-    following.task().sink.write([A], rows(A, start, 20))
-    following.lanes.advance_all({A: 20})
-    assert files.offsets() == sorted([*range(10), *range(start, 20)])
-
-
-@pytest.mark.parametrize("arrives", [True, False])
-def test_after_an_unknown_outcome_of_the_rows_none_is_repeated_at_most_once(
-    files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, arrives: bool
-) -> None:
-    """The position has moved. The next driver continues behind it."""
-    spec = job(tmp_path, files.path)
-    task = Driver(spec).task()
-    assert task.advance(0, [Range(A, 0, 10)]) == (Outcome.DONE, 0)
-    unanswered(lambda: task.sink.write([A], rows(A, 0, 10)), monkeypatch, arrives=arrives)
-    assert Driver(spec).task().advance(0, [Range(A, 0, 10)]) == (Outcome.SKIPPED, 0)
-    assert files.offsets() == (list(range(10)) if arrives else [])
-
-
-def unanswered(call: Callable[[], Any], monkeypatch: pytest.MonkeyPatch, *, arrives: bool) -> None:
-    """Makes the call, which fails: its request gets no answer, whether it arrives or not."""
-    create = Directory.create
-
-    def without_answer(self: Directory, path: str, draft: Draft) -> bool:
-        if arrives:
-            create(self, path, draft)
-        raise JobError(Reason.SINK_UNREACHABLE, "no answer")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Directory, "create", without_answer)
-        with pytest.raises(JobError, match="no answer"):
-            call()
-
-
-def test_a_file_that_comes_late_meets_that_of_the_next_attempt(
-    files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    driver = Driver(job(tmp_path, files.path))
-    late = lose_next_file(monkeypatch)
-    with pytest.raises(JobError, match="no answer"):
-        driver.deliver(Range(A, 0, 10))
-    assert driver.deliver(Range(A, 0, 4)) == (Outcome.DONE, 4), "another query has other boundaries"
-    assert late() is False
-    assert driver.deliver(Range(A, 4, 10)) == (Outcome.DONE, 6)
-    assert (files.offsets(), files.chain()) == (list(range(10)), [(0, 4), (4, 10)])
-
-
-def test_a_file_that_comes_late_but_first_is_a_conflict_for_the_next_attempt(
-    files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    spec = job(tmp_path, files.path)
-    driver = Driver(spec)
-    late = lose_next_file(monkeypatch)
-    with pytest.raises(JobError, match="no answer"):
-        driver.deliver(Range(A, 0, 10))
-    conflict(lambda: overtaken(driver.task(), Range(A, 0, 4), late))
-    assert Driver(spec).deliver(Range(A, 10, 12)) == (Outcome.DONE, 2)
-    assert (files.offsets(), files.chain()) == (list(range(12)), [(0, 10), (10, 12)])
-
-
-def lose_next_file(monkeypatch: pytest.MonkeyPatch) -> Callable[[], bool]:
-    """The next file is not created, and its task gets no answer. Calling the result creates it after all."""
-    create, discard = Directory.create, Directory.discard
-    late: list[Callable[[], bool]] = []
-
-    def lost(self: Directory, path: str, draft: Draft) -> bool:
-        monkeypatch.setattr(Directory, "create", create)
-        late.append(lambda: create(self, path, draft))
-        raise JobError(Reason.SINK_UNREACHABLE, "no answer")
-
-    def not_yet(self: Directory, draft: Draft) -> None:
-        if late:
-            monkeypatch.setattr(Directory, "discard", discard)
-
-    monkeypatch.setattr(Directory, "create", lost)
-    monkeypatch.setattr(Directory, "discard", not_yet)
-    return lambda: late.pop()()  # noqa: PLW0108 (it is not there yet)
-
-
 def test_a_task_that_dies_between_the_files_of_two_lanes(
     files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -374,123 +236,6 @@ def test_a_recreated_topic_has_another_directory(files: Files, tmp_path: Path) -
     conflict(lambda: old.deliver(Range(A, 10, 20)), "another driver has joined")
     assert (files.chain(A), files.chain(A, "another-id")) == ([(0, 10)], [(0, 3)])
     assert files.offsets() == sorted([*range(10), *range(3)])
-
-
-def test_positions_that_are_set_by_hand_are_noticed(files: Files, tmp_path: Path) -> None:
-    """By the change of docs/files.md, while the driver runs."""
-    spec = job(tmp_path, files.path)
-    driver = Driver(spec)
-    driver.deliver(Range(A, 0, 10))
-    set_by_hand(files, 40)
-    with pytest.raises(JobError) as caught:
-        driver.deliver(Range(A, 10, 20))
-    assert caught.value.reason is Reason.POSITIONS_MOVED
-    position = FilesStore(spec).peek([A])[A]
-    assert position is not None
-    assert (position.offset, position.is_foreign) == (40, True)
-
-
-def set_by_hand(files: Files, offset: int) -> None:
-    """As docs/files.md has it."""
-    entries = sorted(Path(files.path, "_ackwright/state").iterdir())
-    state = json.loads(entries[-1].read_text())
-    state["lanes"][0]["position"] |= {"offset": offset, "driver": 0}
-    (entries[-1].parent / f"{int(entries[-1].stem) + 1:020}.json").write_text(json.dumps(state))
-
-
-def test_a_position_that_is_set_back_halts_until_the_later_files_are_removed(files: Files, tmp_path: Path) -> None:
-    """A driver that was still running may have created one of them after the others were removed."""
-    spec = job(tmp_path, files.path)
-    driver = Driver(spec)
-    for start in (0, 10, 20):
-        driver.deliver(Range(A, start, start + 10))
-    Path(files.path, directory(), f"{10:020}.parquet").unlink()
-    set_by_hand(files, 10)
-    with pytest.raises(JobError, match=f"was set to 10 by hand, and .*/{20:020}.parquet is still there") as caught:
-        FilesStore(spec).peek([A])
-    assert caught.value.reason is Reason.TABLE_UNSUITABLE
-    Path(files.path, directory(), f"{20:020}.parquet").unlink()
-    position = FilesStore(spec).peek([A])[A]
-    assert position is not None
-    assert (position.offset, position.is_foreign) == (10, True)
-
-
-def test_rows_that_move_no_position_are_not_listed(
-    files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """At-least-once writes such a file for each batch."""
-    spec = job(tmp_path, files.path)
-    driver = Driver(spec)
-    driver.deliver(Range(A, 0, 10))
-    driver.sink.write([A], rows(A, 10, 20))
-    listed: list[str] = []
-    names = Directory.names
-
-    def recorded(storage: Directory, *arguments: Any) -> Any:
-        answer = names(storage, *arguments)
-        listed.extend(answer)
-        return answer
-
-    monkeypatch.setattr(Directory, "names", recorded)
-    position = FilesStore(spec).peek([A])[A]
-    assert position is not None
-    assert position.offset == 10
-    assert not [name for name in listed if name.startswith("rows-")]
-
-
-@pytest.mark.parametrize("everything", [True, False])
-def test_positions_that_are_gone_are_noticed(files: Files, tmp_path: Path, *, everything: bool) -> None:
-    """By the driver that had some, and by the next one, which sees files."""
-    spec = job(tmp_path, files.path)
-    driver = Driver(spec)
-    driver.deliver(Range(A, 0, 10))
-    shutil.rmtree(files.path if everything else f"{files.path}/_ackwright")
-    stores = [driver.sink] if everything else [driver.sink, FilesStore(spec)]
-    for store in stores:
-        with pytest.raises(JobError, match="it is not known what was delivered") as caught:
-            store.join([A])
-        assert caught.value.reason is Reason.POSITION_LOST
-
-
-@pytest.mark.parametrize("recorded", [True, False])
-def test_files_that_are_removed_are_delivered_again_only_if_their_end_was_not_recorded(
-    files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, recorded: bool
-) -> None:
-    """As by a rule of a bucket that removes old files, also the newest one of a lane that is idle."""
-    spec = job(tmp_path, files.path)
-    driver = Driver(spec)
-    driver.deliver(Range(A, 0, 10))
-    monkeypatch.setattr(sink_module, "_MEMBER_FOR_S", 0)
-    if recorded:
-        monkeypatch.setattr(sink_module, "_RECORDED_EVERY_S", 0)
-    assert driver.sink.is_member()
-    assert files.settled() == (10 if recorded else 0)
-    assert driver.deliver(Range(A, 10, 12)) == (Outcome.DONE, 2), "tasks continue where they were"
-    for path in Path(files.path, directory()).iterdir():
-        path.unlink()
-    position = Driver(spec).sink.read([A])[A]
-    assert position is not None
-    assert position.offset == (10 if recorded else 0)
-
-
-def test_the_entries_of_drivers_are_removed_when_they_are_old(files: Files, tmp_path: Path) -> None:
-    spec = job(tmp_path, files.path)
-    driver = Driver(spec)
-    for offset in range(1, 80):
-        driver.lanes.advance_all({A: offset})
-    assert files.settled() == 79
-    assert len(list(Path(files.path, "_ackwright/state").iterdir())) <= 33
-
-
-def test_what_killed_tasks_have_left_behind_is_removed_after_a_day(files: Files, tmp_path: Path) -> None:
-    spec = job(tmp_path, files.path)
-    Driver(spec)
-    old, young = (Path(files.path, "_ackwright/tmp", name) for name in ("old", "young"))
-    for path in (old, young):
-        path.write_bytes(b"rows")
-    os.utime(old, (0, 0))
-    Driver(spec)
-    assert files.temporary() == ["young"]
 
 
 def test_another_pipeline_may_not_write_to_the_directory(files: Files, tmp_path: Path) -> None:

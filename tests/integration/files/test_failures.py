@@ -29,11 +29,6 @@ from integration.support.weaker_outages import WEAKER, deliver_through
 ROWS = 400_000  # 2 MB in a file
 
 
-@pytest.fixture
-def files(tmp_path: Path) -> Files:
-    return Files(tmp_path / "files")
-
-
 def refused(call: Callable[[], Any], reason: Reason, *words: str) -> None:
     """Asserts that the call raises a JobError with this reason and one line with the words."""
     with pytest.raises(JobError) as caught:

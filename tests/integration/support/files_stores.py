@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.fs as pafs
+import pytest
 from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 
 from ackwright.sinks.files import FilesSink as Declared
-from ackwright_stream.jobspec import FilesSink, JobSpec
+from ackwright_stream.errors import JobError
+from ackwright_stream.jobspec import FilesSink, JobSpec, Reason
 from ackwright_stream.lanes import Lanes, Outcome
 from ackwright_stream.positions import LANE, Lane, Range
 from ackwright_stream.sinks.files.sink import FilesStore
@@ -173,3 +175,20 @@ def decide(
     batches = batch_rows(start, until) if parts is None else parts
     decision = text or f"decision {batch}"
     return driver.lanes.decide_batch({A: start, B: 0}, {A: until, B: 0}, batches, batch, decision)
+
+
+def conflict(call: Callable[[], Any], words: str = "was created since") -> None:
+    """Asserts that the call meets a file of another driver, or its generation."""
+    with pytest.raises(JobError, match=words) as caught:
+        call()
+    assert caught.value.reason is Reason.POSITION_CONFLICT
+
+
+def overtaken(task: Lanes, batch: Range, meanwhile: Callable[[], Any]) -> tuple[Outcome, int]:
+    """A task in which something happens between its decision and the creation of its file."""
+
+    def late_rows() -> Iterator[Any]:
+        yield from rows(batch.lane, batch.start, batch.until)
+        meanwhile()
+
+    return task.advance(0, [batch], late_rows())
