@@ -166,7 +166,8 @@ class Job:
                 elif line.startswith(_FINAL):
                     self._final = ProgressReport.of_json(json.loads(line.removeprefix(_FINAL)))
                 else:
-                    log.write(raw)
+                    with contextlib.suppress(OSError):  # a full disk must not keep this thread from reading on
+                        log.write(raw)
 
 
 def _session(leader: int) -> list[int]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError
 
-from ackwright_stream.positions import Lane
+from ackwright_stream.positions import Lane, Position
 from ackwright_stream.sinks.kafka import lag_mirror
 from ackwright_stream.sinks.kafka.lag_mirror import LagMirror
 from minimal_job import minimal_job, with_positions
@@ -73,3 +75,46 @@ def test_the_end_does_not_wait_for_a_copy_under_way(consumer: Callable[..., type
     with subject._lock:  # as the thread holds it
         subject.stop({LANE: 7})
     assert kind.commits == []
+
+
+def test_positions_that_were_read_before_the_end_are_not_copied_behind_the_last_ones(
+    consumer: Callable[..., type[StubConsumer]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A drained pipeline would show a lag."""
+    kind = consumer(answers=True)
+    monkeypatch.setattr(lag_mirror, "_EVERY_S", 0.0)
+    reads, continues, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def read(lanes: Iterable[Lane]) -> dict[Lane, Position | None]:
+        reads.set()
+        assert continues.wait(30)
+        return {LANE: Position(5, driver=1)}
+
+    class Watched(LagMirror):
+        def _run(self) -> None:
+            super()._run()
+            ended.set()
+
+    subject = Watched(JOB, read, [LANE])
+    assert reads.wait(30)
+    subject.stop({LANE: 7})
+    continues.set()
+    assert ended.wait(30)
+    assert kind.commits == [("ops.flights.lag", 7)]
+
+
+def test_a_copy_that_is_refused_for_one_partition_is_repeated(
+    consumer: Callable[..., type[StubConsumer]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind, subject = consumer(answers=True), mirror()
+
+    class Refused:
+        error = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
+
+    def poll(self: StubConsumer, timeout: float) -> None:
+        self._settings["on_commit"](None, [Refused])
+
+    monkeypatch.setattr(kind, "poll", poll)
+    subject.stop({LANE: 7})
+    subject.stop({LANE: 7})
+    assert kind.commits == [("ops.flights.lag", 7)] * 2

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import gc
+import threading
+import time
+from contextlib import suppress
 from itertools import islice
 from typing import Any
 
@@ -105,3 +109,71 @@ def test_the_pauses_between_handles_grow_to_a_limit() -> None:
     assert pauses[0] == 0
     assert pauses == sorted(pauses)
     assert pauses[-1] == pauses[-2] < 0.5
+
+
+def test_the_handle_that_is_replaced_is_gone_before_the_pause_and_not_by_this_thread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """librdkafka would repeat its init after 500 ms, and its end waits for librdkafka's threads."""
+    ended_in: list[int] = []
+    gone = threading.Event()
+
+    class Ending(Answers):
+        def __del__(self) -> None:
+            ended_in.append(threading.get_ident())
+            gone.set()
+
+    subject, unused = taking(Ending(KafkaError.CONCURRENT_TRANSACTIONS), Answers())
+    pauses: list[bool] = []
+    monkeypatch.setattr(time, "sleep", lambda _: pauses.append(gone.wait(10)))
+    subject.initialised("ops.flights/slots/0")
+    assert (pauses, unused) == ([True], [])
+    assert threading.get_ident() not in ended_in
+
+
+class Failing(Answers):
+    """A producer whose call fails with an error of this code."""
+
+    def __init__(self, call: str, code: int) -> None:
+        super().__init__()
+        self.gone = threading.Event()
+        self._call, self._code = call, code
+
+    def __del__(self) -> None:
+        self.gone.set()
+
+    def _may_fail(self, call: str) -> None:
+        if call == self._call:
+            raise KafkaException(KafkaError(self._code))
+
+    def begin_transaction(self) -> None:
+        pass
+
+    def send_offsets_to_transaction(self, *_: Any) -> None:
+        self._may_fail("offsets")
+
+    def produce(self) -> int:
+        self._may_fail("rows")
+        return 1
+
+    def commit_transaction(self, timeout: float) -> None:
+        self._may_fail("commit")
+
+
+@pytest.mark.parametrize("offsets_first", [True, False])
+@pytest.mark.parametrize("call", ["offsets", "rows", "commit"])
+def test_a_producer_whose_transaction_failed_is_destroyed_without_a_garbage_collection(
+    call: str, *, offsets_first: bool
+) -> None:
+    """It has threads, and a queue of rows, of which Python's collector does not know."""
+    subject, _ = taking()
+    producer: Any = Failing(call, KafkaError.REQUEST_TIMED_OUT)
+    gone = producer.gone
+    gc.disable()
+    try:
+        with suppress(JobError, KafkaException):
+            subject.commit(producer, [], b"group", lambda p: int(p.produce()), offsets_first=offsets_first)
+        del producer
+        assert gone.wait(10)
+    finally:
+        gc.enable()

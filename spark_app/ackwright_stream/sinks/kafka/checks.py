@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
-from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import IsolationLevel, TopicCollection, TopicPartition
 from confluent_kafka.admin import ConfigResource, OffsetSpec, ResourceType
 
 from ackwright_stream.broker_requirements import Unmet, unmet_by_broker, unmet_by_group
 from ackwright_stream.cluster import Brokers, list_offsets
-from ackwright_stream.connection import translate
+from ackwright_stream.connection import calling
 from ackwright_stream.errors import JobError
 from ackwright_stream.group_members import other_members
+from ackwright_stream.jobspec import Reason
 
 
 def require_supported_brokers(brokers: Brokers, transaction_timeout_ms: int) -> None:
@@ -24,11 +26,14 @@ def require_supported_brokers(brokers: Brokers, transaction_timeout_ms: int) -> 
     answers = [brokers.admin.describe_configs([r], request_timeout=brokers.timeout)[r] for r in resources]
     for resource, future in zip(resources, answers, strict=True):
         try:
-            configs = future.result(brokers.timeout)  # not retried: only this broker can answer
-        except KafkaException as e:
-            if e.args[0].code() == KafkaError.CLUSTER_AUTHORIZATION_FAILED:
+            # Not retried: only this broker can answer.
+            configs = calling(
+                f"reading the configuration of broker {resource.name}", partial(future.result, brokers.timeout)
+            )
+        except JobError as e:
+            if e.reason is Reason.AUTHORIZATION_FAILED:
                 return
-            raise translate(e.args[0], f"reading the configuration of broker {resource.name}") from e
+            raise
         settings = {name: entry.value for name, entry in configs.items() if entry.value is not None}
         _require(next(unmet_by_broker(int(resource.name), settings, transaction_timeout_ms), None))
 

@@ -13,6 +13,7 @@ from ackwright_stream.cluster import list_offsets
 from ackwright_stream.connection import calling, repeated, settings, translate
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import JobSpec, KafkaSink, Reason
+from ackwright_stream.kafka_errors import MISSING
 from ackwright_stream.positions import Lane
 
 _POLL_S = 0.5
@@ -90,7 +91,11 @@ def _hides(job: JobSpec, start: TopicPartition, end: int, is_own: Callable[[Mess
 def _ends_of(job: JobSpec, topic: str, consumer: Consumer, timeout: float) -> dict[int, int]:
     """The end of each partition, open transactions included."""
     metadata = calling(f"describing {topic}", lambda: consumer.list_topics(topic, timeout))
-    latest = {TopicPartition(topic, partition): OffsetSpec.latest() for partition in metadata.topics[topic].partitions}
+    described = metadata.topics[topic]
+    # It then has no partitions, and would look as if it had no records: a topic without permission is not a lost one.
+    if described.error is not None and described.error.code() not in MISSING:
+        raise translate(described.error, f"describing {topic}")
+    latest = {TopicPartition(topic, partition): OffsetSpec.latest() for partition in described.partitions}
 
     def read(timeout_once: float) -> dict[Lane, int]:
         # Referenced until the answers are here: a collected client never answers.

@@ -73,7 +73,8 @@ class Handles:
         try:
             handle, since = ready.result(_READY_WITHIN_S)
         except TimeoutError:  # a broker holds up the warm-up; a new handle connects to the others
-            ready.add_done_callback(self._drop_late)
+            if not ready.cancel():
+                ready.add_done_callback(self._drop_late)
             return self._make(name)
         except Exception as e:  # such as credentials that were being replaced at that moment
             log.info("a producer could not be prepared: %s", e)
@@ -109,7 +110,11 @@ class Handles:
         It must not wait for a lull: the handle would repeat its requests, and an unfinished init would fence the next
         handle.
         """
-        self._end.submit(lambda p: None, producer)
+        self.drop_all([producer])
+
+    def drop_all(self, producers: list[Producer]) -> None:
+        """As drop(), and empties the list. Callers without another reference do not wait for librdkafka's threads."""
+        self._end.submit(producers.clear)
 
     def retire(self, producer: Producer) -> None:
         """Destroys a handle at the next lull. Its transaction has ended, and it has no request left to send."""
@@ -142,9 +147,9 @@ class Handles:
         self._destroy_retired()
 
     def _destroy_retired(self) -> None:
-        # The pool's thread has the only references, so that the caller, which holds the lock, destroys no handle.
+        # The caller, which holds the lock, destroys no handle.
         retired, self._retired = self._retired, []
-        self._end.submit(retired.clear)
+        self.drop_all(retired)
 
     def _drop_late(self, late: Future[tuple[Handle, float]]) -> None:
         if late.exception() is None:

@@ -52,7 +52,7 @@ class LagMirror:
         """Ends the thread, and copies these positions."""
         self._end.set()
         if last:
-            self._copy(last)
+            self._copy(last, final=True)
 
     def _run(self) -> None:
         while not self._end.wait(_EVERY_S):
@@ -63,11 +63,13 @@ class LagMirror:
                 continue
             self._copy({lane: position.offset for lane, position in read.items() if position})
 
-    def _copy(self, offsets: Mapping[Lane, int]) -> None:
+    def _copy(self, offsets: Mapping[Lane, int], *, final: bool = False) -> None:
         # The thread may be waiting for brokers that do not answer. The driver that stops it must not wait for them.
         if not self._lock.acquire(timeout=_ANSWER_S):
             return
         try:
+            if self._end.is_set() and not final:
+                return  # the thread has read them before the final ones were copied
             news = {lane: offset for lane, offset in offsets.items() if self._copied.get(lane) != offset}
             partitions = [TopicPartition(lane.topic, lane.partition, offset) for lane, offset in news.items()]
             if partitions and self._commit(partitions):
@@ -86,7 +88,7 @@ class LagMirror:
         consumer, self._consumer = self._consumer, None
         if consumer is None:
             lag_settings = settings(self._job.cluster, self._names.lag_consumer)
-            consumer = Consumer({**lag_settings, "on_commit": lambda error, _: self._answers.append(error)})
+            consumer = Consumer({**lag_settings, "on_commit": self._answered})
         self._answers.clear()
         consumer.commit(offsets=offsets, asynchronous=True)
         deadline = time.monotonic() + _ANSWER_S
@@ -96,3 +98,6 @@ class LagMirror:
             self._consumer = consumer
             return True
         return False
+
+    def _answered(self, error: KafkaError | None, offsets: list[TopicPartition]) -> None:
+        self._answers.append(error or next((x.error for x in offsets if x.error is not None), None))

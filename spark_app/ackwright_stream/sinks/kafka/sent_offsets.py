@@ -14,7 +14,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
-_GRACE_S = 2.0  # behind librdkafka's own timeout, whose error names the cause
+_GRACE_S = 2.0  # mostly enough for librdkafka's own timeout, whose error names the cause
 
 
 class SentOffsets:
@@ -32,7 +32,7 @@ class SentOffsets:
             try:
                 producer.send_offsets_to_transaction(list(offsets), group, timeout)
             except Exception as e:
-                self._answer.set_exception(e)
+                self._answer.set_exception(e.with_traceback(None))  # which has this frame, and so the producer
             else:
                 self._answer.set_result(None)
 
@@ -44,11 +44,15 @@ class SentOffsets:
             return self._answer.exception(max(0.0, self._deadline - time.monotonic()))
         except TimeoutError:
             error: BaseException = KafkaException(
-                KafkaError(KafkaError._TIMED_OUT, "the group's coordinator has not answered")
+                KafkaError(KafkaError._TIMED_OUT, "the coordinator of the transaction or of the group has not answered")
             )
             return error
 
     def wait(self) -> None:
         """As failure(), which it raises."""
-        if failure := self.failure():
-            raise failure
+        failure = self.failure()
+        try:
+            if failure:
+                raise failure
+        finally:
+            del failure  # a cycle with its traceback would keep the callers' variables

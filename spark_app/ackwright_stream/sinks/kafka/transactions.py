@@ -120,6 +120,8 @@ class SlotTransactions:
         lanes = [Lane(x.topic, x.partition) for x in target]
         markers, group = of_membership(self._job, membership)
         committed = False
+        failure: BaseException | None = None
+        refused: JobError | KafkaException | None = None
         try:
             producer.begin_transaction()
             # To the cluster of the rows, also if the source is on another: on two clusters a crash between the commit
@@ -128,7 +130,7 @@ class SlotTransactions:
             sent = SentOffsets(producer, places, group, self._timeout)
             if offsets_first:
                 sent.wait()
-            rows, refused = 0, None
+            rows = 0
             try:
                 rows = write(producer) if write else 0
             except (JobError, KafkaException) as e:
@@ -146,10 +148,13 @@ class SlotTransactions:
         except KafkaException as e:
             # Step 5. The outcome may be unknown: the reply to a commit can be lost. An abort now could follow a commit
             # that is still on its way; a new init waits for whichever comes first, and the position tells which it was.
-            cause = _refusal(producer) or e
-            raise _failed(cause.args[0], target) from cause
+            raise _failed((_refusal(producer) or e).args[0], target) from e
         finally:
             self.release(producer, next_slot, committed=committed)
+            # Tracebacks of the errors have this frame, which has the errors: until Python collected such a cycle, the
+            # producer in it would keep its threads and a queue of rows.
+            failure = refused = None
+            del producer
         return rows
 
     def release(self, producer: Producer, next_slot: int | None = None, *, committed: bool = False) -> None:
@@ -184,7 +189,9 @@ class SlotTransactions:
                     self._handles.drop(producer)
                     raise translate(e.args[0], f"taking the transactional.id {name}") from e
             if code == KafkaError.CONCURRENT_TRANSACTIONS:
-                self._handles.drop(producer)
+                replaced = [producer]
+                del producer  # otherwise it would be destroyed by this thread, and only behind the pause
+                self._handles.drop_all(replaced)
                 time.sleep(min(next(pauses), max(left, 0)))
                 producer = self._handles.take(name)
 
@@ -237,7 +244,8 @@ def _broken(producer: Producer) -> KafkaException | None:
     try:
         producer.begin_transaction()  # refused in any case: a transaction is open
     except KafkaException as e:
-        return e if e.args[0].fatal() or e.args[0].txn_requires_abort() else None
+        # Without the traceback, which has this frame and so the producer.
+        return e.with_traceback(None) if e.args[0].fatal() or e.args[0].txn_requires_abort() else None
     return None
 
 
