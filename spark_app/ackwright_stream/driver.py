@@ -22,7 +22,7 @@ from ackwright_stream.backoff import Backoff
 from ackwright_stream.cluster import Cluster
 from ackwright_stream.delivery.batch_size import BatchSize
 from ackwright_stream.delivery.claims import FailedBatch
-from ackwright_stream.errors import JobError
+from ackwright_stream.errors import JobError, combined
 from ackwright_stream.executors import Executors
 from ackwright_stream.failures import cause
 from ackwright_stream.jobspec import JobSpec, Reason
@@ -358,12 +358,27 @@ def check_sink(job: JobSpec) -> None:
     try:
         job = schemas.resolved(spark, job, register=False)
         sink = registry.for_driver(job, None)
-        sink.check(_output(spark, job))
+        _require_writable(sink, _output(spark, job))
         if job.expects_positions:
             ownership.require_known(job, sink)
         state_bucket.check(job.state)
     finally:
         spark.stop()
+
+
+def _require_writable(sink: Sink, output: DataFrame) -> None:
+    """Raises JobError if the sink does not take the output, or if the job may not write to it, for both reasons."""
+    try:
+        sink.check(output)
+    except JobError as e:
+        if e.reason is not Reason.TABLE_UNSUITABLE:
+            raise  # the server, too, would refuse every other request, or not answer
+        try:
+            sink.require_permission()
+        except JobError as also:
+            raise combined([e, also]) from None
+        raise
+    sink.require_permission()
 
 
 def _output(spark: SparkSession, job: JobSpec) -> DataFrame:

@@ -38,6 +38,12 @@ SQLITE = "sqlite:///"
 _CATALOG = "default"  # the name that pyiceberg uses by default, which is part of a SQL catalog's keys
 _S3_ATTEMPTS = 3  # of one request: Arrow's client repeats it
 _NO_LOGIN = (exceptions.UnauthorizedError, exceptions.OAuthError, exceptions.AuthorizationExpiredError)
+# AWS answers a wrong secret, an unknown key and an expired token with 403, as it does without a permission.
+_NO_SIGNATURE = (
+    "The request signature we calculated does not match",
+    "The security token included in the request is",
+    "does not exist in our records",
+)
 
 
 class CatalogClient:
@@ -258,7 +264,8 @@ def translate(error: Exception, what: str) -> JobError:
             text = storage_errors.one_line(str(error.orig))
             reason = Reason.AUTHORIZATION_FAILED if "readonly" in text else Reason.SINK_UNREACHABLE
         case exceptions.ForbiddenError():
-            reason = Reason.AUTHORIZATION_FAILED
+            is_of_login = any(sign in text for sign in _NO_SIGNATURE)
+            reason = Reason.SINK_LOGIN_REFUSED if is_of_login else Reason.AUTHORIZATION_FAILED
         case exceptions.RESTError() if isinstance(error, _NO_LOGIN):
             reason = Reason.SINK_LOGIN_REFUSED
         case exceptions.RESTError() | requests.RequestException() | SQLAlchemyError():

@@ -45,6 +45,8 @@ _REASONS = {
 }
 # In place of the reason's remedy.
 _REMEDIES = {"53100": "free space on the disk of the server; the pipeline resumes by itself"}
+# The beginning of an internal error (XX000), which the server does not translate: a row of 1 GB or more.
+_TOO_LARGE = "invalid memory alloc request size"
 _COPY = re.compile(r"^COPY .*?, line (?P<row>\d+)(?:, column (?P<column>[^:\n]+))?", re.MULTILINE)
 # A failed connection has no SQLSTATE. The server's text may be in another language: then the reason is the default.
 _LOGIN = (
@@ -154,6 +156,8 @@ def translate(
         return JobError(no_answer, f"{what}: {why}", REASONS[no_answer].remedy)
     state = error.sqlstate or ("08" if isinstance(error, errors.OperationalError) else "")
     reason = next((_REASONS[state[:n]] for n in (5, 3, 2) if state[:n] in _REASONS), Reason.BATCH_FAILED)
+    if state == "XX000" and (error.diag.message_primary or "").startswith(_TOO_LARGE):
+        reason = Reason.ROW_REFUSED
     # The detail and the context of a message quote values of the row; the name of a column and of a constraint do not.
     names = [("column", error.diag.column_name), ("constraint", error.diag.constraint_name)]
     more = "".join(f", {kind} {name}" for kind, name in names if name) + (_place(error) if of_task else "")

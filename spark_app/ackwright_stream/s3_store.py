@@ -1,13 +1,15 @@
-"""obstore's client of a prefix of a bucket of S3, and whether its server keeps to conditions."""
+"""obstore's client of a prefix of a bucket of S3: whether it may write, and whether the server keeps to conditions."""
 
 from __future__ import annotations
 
 import datetime
+import uuid
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Reason, s3_region
-from ackwright_stream.storage_errors import translating
+from ackwright_stream.storage_errors import translate, translating
 from ackwright_stream.storage_location import S3
 
 if TYPE_CHECKING:  # its import takes time, which jobs without a bucket need not spend
@@ -23,6 +25,7 @@ def store_of(s3: S3, timeout_ms: int) -> S3Store:
         "endpoint": s3.endpoint,
         "access_key_id": s3.access_key,
         "secret_access_key": s3.secret_key,
+        "session_token": s3.session_token,
     }
     seconds = datetime.timedelta(milliseconds=timeout_ms)
     return S3Store(
@@ -55,3 +58,25 @@ def require_conditional(store: S3Store, path: str, uri: str) -> None:
         f"the server of {uri} ignores If-None-Match, so two drivers would replace each other's files; use a server "
         "that supports conditional writes",
     )
+
+
+def require_permission(store: S3Store, uri: str) -> None:
+    """Raises JobError if there is no such bucket, or if the login may not write to it. Nothing is written.
+
+    It asks to replace a file that is not there (`If-Match`). A server refuses that for the condition, but for a missing
+    permission first. Other answers say nothing about permissions.
+
+    uri: the store, as messages name it.
+    """
+    import obstore
+
+    path = f"_ackwright/{uuid.uuid4()}"
+    try:
+        obstore.put(store, path, b"", mode={"e_tag": '"0"'}, use_multipart=False)
+    except Exception as e:
+        error = translate(e, f"writing to {uri}")
+        if error.reason is not Reason.SINK_UNREACHABLE:
+            raise error from None  # a log of the error would have the request with its headers
+        return
+    with suppress(Exception):  # a server that ignores If-Match has created it
+        obstore.delete(store, path)

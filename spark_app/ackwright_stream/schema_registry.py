@@ -105,11 +105,12 @@ class RegistryClient:
         return int(self._body(answer, f"looking up a schema of subject {subject}")["id"])
 
     def require_compatible(self, subject: str, schema: str, kind: str = AVRO) -> None:
-        """Raises JobError(SCHEMA_INCOMPATIBLE) if the subject's compatibility level refuses the schema."""
+        """Raises JobError(SCHEMA_INCOMPATIBLE) if the schema is invalid, or the subject's compatibility refuses it."""
         path = f"/compatibility/subjects/{quote(subject, safe='')}/versions/latest?verbose=true"
         answer = self._request("POST", path, _described(schema, kind))
         if answer.error_code in (_NO_SUBJECT, _NO_VERSION, _NO_SCHEMA):
             return  # the first version
+        self._require_accepted(answer, subject)
         body = self._body(answer, f"comparing a schema with subject {subject}")
         if not body["is_compatible"]:
             reasons = "; ".join(" ".join(str(m).split()) for m in body.get("messages") or ())[:600]
@@ -122,10 +123,14 @@ class RegistryClient:
     def register(self, subject: str, schema: str, kind: str = AVRO) -> int:
         """Registers a schema, unless the subject has it; returns its id. Raises JobError(SCHEMA_INCOMPATIBLE)."""
         answer = self._request("POST", f"/subjects/{quote(subject, safe='')}/versions", _described(schema, kind))
+        self._require_accepted(answer, subject)
+        return int(self._body(answer, f"registering a schema in subject {subject}")["id"])
+
+    def _require_accepted(self, answer: _Answer, subject: str) -> None:
+        """Raises JobError(SCHEMA_INCOMPATIBLE) if the answer is the registry's refusal of the schema in the request."""
         if answer.status in (_INCOMPATIBLE, 422) and answer.error_code is not None:
             text = f"{self.name} refuses the schema of the output for subject {subject}: {answer.message}"
             raise _error(Reason.SCHEMA_INCOMPATIBLE, text)
-        return int(self._body(answer, f"registering a schema in subject {subject}")["id"])
 
     def _body(self, answer: _Answer, what: str, kind: type = dict) -> Any:
         if answer.status == 200 and isinstance(answer.body, kind):

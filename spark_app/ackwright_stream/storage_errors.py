@@ -47,6 +47,8 @@ def translate(error: Exception, what: str) -> JobError:
     """
     text = one_line(str(error).partition("\n\nDebug source:")[0])  # of obstore
     reason = Reason.SINK_UNREACHABLE
+    if "NoSuchBucket" in text:
+        return JobError(Reason.TABLE_UNSUITABLE, f"{what}: there is no such bucket", "create it, or correct its name")
     if any(sign in text for sign in _NO_LOGIN):
         reason = Reason.SINK_LOGIN_REFUSED
     elif isinstance(error, OSError) and error.errno is not None:

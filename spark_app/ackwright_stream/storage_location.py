@@ -21,6 +21,7 @@ class S3:
     region: str | None
     access_key: str | None  # None: the pod's own identity
     secret_key: str | None = field(repr=False)
+    session_token: str | None = field(default=None, repr=False)  # of a temporary login
 
 
 def s3_of(sink: DeltaSink | FilesSink) -> S3 | None:

@@ -85,6 +85,9 @@ class SqliteSink:
     def check(self, rows: DataFrame | None = None) -> None:
         self.read([])
 
+    def require_permission(self) -> None:
+        return  # check() opens the database to write
+
     def require_sole_use(self) -> None:
         return
 

@@ -13,6 +13,7 @@ from ackwright.local.watch import Watch
 from ackwright.planning.plan import DeliveryPlan
 from ackwright.planning.readiness import Check, Verdict
 from ackwright.render.jobspec import jobspec
+from ackwright_stream.jobspec import Reason
 
 TIMEOUT_S = 180.0  # Spark's start on a busy machine, and the limits of two connections
 
@@ -49,4 +50,6 @@ def sink_check(plan: DeliveryPlan, secrets: Path | None) -> Check:
         return Check(name, Verdict.OK, f"{target} {good}")
     if failure is None:
         return Check(name, Verdict.WARNING, f"{target}, not checked: its job ended with exit code {code}")
+    if failure.reason is Reason.STATE_UNREACHABLE and plan.state:
+        target = plan.state.checkpoint
     return Check(name, Verdict.FAILED, f"{failure.reason}: {target}", failure.message)

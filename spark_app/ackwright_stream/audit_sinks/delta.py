@@ -138,7 +138,7 @@ class DeltaReader(AppendedRows):
     # ------------------------------------------------------------ the rows
 
     def _rows(self, names: Sequence[str]) -> DataFrame | None:
-        """The table's rows; None if there are none. A file has no partition columns: the log has their values."""
+        """The table's rows; None if there are none. The log has the values of partition columns."""
         content = self._content
         if not content.files:
             return None

@@ -75,8 +75,11 @@ class TableReader:
         self._connection = connect(self._sink)
         self._connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         self._connection.limit_s = None  # as _NO_TIMEOUTS
-        self._connection.execute(_NO_TIMEOUTS)
-        self._is_absent = not self._exists("ackwright.positions") and not self._exists(self._table.as_string())
+        try:
+            self._connection.execute(_NO_TIMEOUTS)
+            self._is_absent = not self._exists("ackwright.positions") and not self._exists(self._table.as_string())
+        except psycopg.Error as e:  # such as a missing permission on a schema
+            self.__exit__(type(e), e, None)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:

@@ -252,6 +252,13 @@ class Sink(Protocol):
         """
         ...
 
+    def require_permission(self) -> None:
+        """Raises JobError if the job may not write, as far as a request tells that changes nothing.
+
+        For `ackwright check`, if check() does not know it.
+        """
+        ...
+
     def require_sole_use(self) -> None:
         """Raises JobError(GROUP_IN_USE) if another program moves the positions as well.
 

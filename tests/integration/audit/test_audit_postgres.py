@@ -8,12 +8,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from pyspark.sql import SparkSession
 
 from ackwright.local.kafka import EmbeddedKafka
 from ackwright_stream.audit import audit
 from ackwright_stream.audit_report import Report
-from ackwright_stream.jobspec import Guarantee, JobSpec, Transform
+from ackwright_stream.audit_sinks.postgres import TableReader
+from ackwright_stream.errors import JobError
+from ackwright_stream.failures import cause
+from ackwright_stream.jobspec import Format, Guarantee, JobSpec, Reason, Transform
 from ackwright_stream.reports import Verdict
 from integration.support.audited import Pipeline, Record
 from integration.support.postgres import Database
@@ -51,14 +55,17 @@ class Audited:
         values = f"('{self.source.name}', '{topic}', 0, {offset}, 0), ('{self.source.name}', '{topic}', 1, 0, 0)"
         self.database.sql(f"DELETE FROM ackwright.positions; INSERT INTO ackwright.positions VALUES {values}")  # noqa: S608
 
-    def audit(self, guarantee: Guarantee = Guarantee.EXACTLY_ONCE, **fields: Any) -> Report:
-        job: JobSpec = replace(
+    def job(self, guarantee: Guarantee = Guarantee.EXACTLY_ONCE, **fields: Any) -> JobSpec:
+        """fields: of the sink."""
+        return replace(
             self.source.job,
             guarantee=guarantee,
             transform=Transform(sql=self.sql),
             sink=self.database.sink(session=SESSION, **fields),
         )
-        return audit(self.spark, job)
+
+    def audit(self, guarantee: Guarantee = Guarantee.EXACTLY_ONCE, **fields: Any) -> Report:
+        return audit(self.spark, self.job(guarantee, **fields))
 
 
 def counts(report: Report) -> tuple[int, int, int, int, int]:
@@ -252,3 +259,89 @@ def test_columns_have_any_name(kafka: EmbeddedKafka, spark: SparkSession, databa
     database.sql(f"UPDATE rows SET {value} = 'c' WHERE {key} = 1")  # noqa: S608
     for fields in modes:
         assert counts(audited.audit(**fields)) == (2, 2, 1, 0, 1)
+
+
+TABLES = """
+CREATE TABLE letters (
+    pipeline text, source_topic text, source_partition int, source_offset bigint, key bytea, value bytea, headers text,
+    reason text
+);
+CREATE TABLE ackwright.decisions ("group" text, batch bigint, decision text)
+"""
+# What docs/audit.md lists, each with what an audit without it reports.
+PERMISSIONS = {
+    "CONNECT ON DATABASE {database}": "User does not have CONNECT privilege",
+    "TEMPORARY ON DATABASE {database}": "permission denied to create temporary tables in database",
+    "USAGE ON SCHEMA ackwright": "permission denied for schema ackwright",
+    "USAGE ON SCHEMA public": "permission denied for schema public",
+    "SELECT ON ackwright.positions": "permission denied for table positions",
+    "SELECT ON rows": "permission denied for table rows",
+    "SELECT ON letters": "permission denied for table letters",
+}
+OF_DECISIONS = "SELECT ON ackwright.decisions"
+
+
+class Permissions:
+    """Those of a database's role, which owns nothing and at first has none, also none that everyone has."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._run(
+            f"REASSIGN OWNED BY {database.role} TO admin",
+            "REVOKE ALL ON DATABASE {database} FROM PUBLIC",
+            "REVOKE ALL ON SCHEMA public FROM PUBLIC",
+        )
+
+    def grant(self, *permissions: str) -> None:
+        self._run(*(f"GRANT {permission} TO {self._database.role}" for permission in permissions))
+
+    def revoke(self, permission: str) -> None:
+        self._run(f"REVOKE {permission} FROM {self._database.role}")
+
+    def _run(self, *statements: str) -> None:
+        self._database.sql("; ".join(statements).format(database=self._database.name), admin=True)
+
+
+def test_the_listed_permissions_are_sufficient_and_an_audit_without_one_names_it(
+    kafka: EmbeddedKafka, spark: SparkSession, database: Database
+) -> None:
+    audited = Audited(kafka, spark, database, "n bigint", "SELECT n FROM source")
+    audited.source.job = replace(
+        audited.source.job,
+        source=replace(audited.source.job.source, format=Format.JSON, schema="n BIGINT", dead_letter_fraction=0.5),
+    )
+    audited.send(("k", '{"n": 1}'), ("k", "oops"))
+    audited.passed(2)
+    letter = f"'{audited.source.name}', '{audited.source.topic('in')}', 0, 1, 'k', 'oops', NULL, 'no JSON'"
+    database.sql(f"{TABLES}; INSERT INTO rows VALUES (1); INSERT INTO letters VALUES ({letter})")  # noqa: S608
+    permissions = Permissions(database)
+    permissions.grant(*PERMISSIONS)
+
+    def report() -> Report:
+        return audited.audit(dead_letter_table="letters")
+
+    full = report()
+    assert (counts(full), full.dead_letters, full.verdict) == ((1, 1, 0, 0, 0), 1, Verdict.HELD)
+    for permission, words in PERMISSIONS.items():
+        permissions.revoke(permission)
+        with pytest.raises(Exception) as caught:  # noqa: PT011 - the command reports the cause of any error
+            report()
+        failure = cause(caught.value)
+        assert words in failure.message, permission
+        assert failure.reason in (Reason.AUTHORIZATION_FAILED, Reason.SINK_LOGIN_REFUSED), permission
+        permissions.grant(permission)
+
+
+def test_the_decisions_of_a_stateful_pipeline_need_one_more_permission(
+    kafka: EmbeddedKafka, spark: SparkSession, database: Database
+) -> None:
+    audited = Audited(kafka, spark, database, "v text", ONE_COLUMN)
+    audited.passed(0)
+    database.sql(f"{TABLES}; INSERT INTO ackwright.decisions VALUES ('{audited.source.name}', 0, 'a decision')")  # noqa: S608
+    permissions = Permissions(database)
+    permissions.grant(*PERMISSIONS)
+    with pytest.raises(JobError, match="permission denied for table decisions"), TableReader(audited.job()) as reader:
+        reader.decisions()
+    permissions.grant(OF_DECISIONS)
+    with TableReader(audited.job()) as reader:
+        assert reader.decisions() == ["a decision"]

@@ -23,7 +23,17 @@ from ackwright_stream.jobspec import ExitCode
 from integration.support import files_stores, iceberg_stores
 from integration.support.pipelines import create_topics, document
 from integration.support.run_cli import write_document
-from integration.support.s3_server import ADMIN, ADMIN_SECRET, BUCKET, KEY, SECRET, TABLES, S3Server
+from integration.support.s3_server import (
+    ADMIN,
+    ADMIN_SECRET,
+    BUCKET,
+    KEY,
+    READER,
+    SECRET,
+    TABLES,
+    S3Server,
+    files_of,
+)
 
 SINKS = ("delta", "iceberg", "files")
 WRONG = "wrong-horse"
@@ -178,3 +188,39 @@ def test_columns_that_do_not_fit_to_the_files_before_are_reported(check: Checked
         "the files have a column 'Value' and the output has 'value'",
     )
     assert sorted(path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("sink", ["delta", "files"])
+def test_a_bucket_that_does_not_exist_is_named(check: Checked, server: S3Server, sink: str) -> None:
+    """The login may use every bucket. Another login gets AccessDenied, whether the bucket exists or not."""
+    check.login("lake-login", ADMIN, ADMIN_SECRET)
+    fields = {**in_bucket(sink, server.endpoint, server.catalog, "orders"), "path": "s3://no-such-bucket/orders"}
+    check.failed(sink, creating(sink, fields), "TableUnsuitable", "s3://no-such-bucket", "there is no such bucket")
+
+
+@pytest.mark.parametrize("exists", [True, False], ids=["existing", "new"])
+@pytest.mark.parametrize("sink", ["delta", "files"])
+def test_a_login_that_may_only_read_is_refused_and_nothing_is_written(
+    check: Checked, server: S3Server, sink: str, *, exists: bool
+) -> None:
+    fields = in_bucket(sink, server.endpoint, server.catalog, f"{sink}{exists}")
+    if exists:
+        create(server, sink, fields["path"], check)
+    before = files_of(server)
+    check.login("lake-login", READER, SECRET)
+    check.failed(sink, creating(sink, fields), "AuthorizationFailed", "grant the permission")
+    check.login("lake-login", KEY, SECRET)
+    assert check(sink, creating(sink, fields))[0] == ExitCode.OK
+    assert files_of(server) == before
+
+
+def create(server: S3Server, sink: str, path: str, check: Checked) -> None:
+    """What a driver has to see before it writes: a table, or files."""
+    if sink == "delta":
+        login = {"aws_access_key_id": KEY, "aws_secret_access_key": SECRET, "aws_region": "us-east-1"}
+        place = {"aws_endpoint_url": server.endpoint, "aws_allow_http": "true", "aws_conditional_put": "etag"}
+        columns = [Field(name, PrimitiveType("binary")) for name in ("key", "value")]
+        DeltaTable.create(path, Schema(columns), storage_options={**login, **place})
+    else:
+        place = {"endpoint": server.endpoint, "region": "us-east-1", "credentials": str(check.secrets / "lake-login")}
+        files_stores.Driver(files_stores.job(check.directory, path, **place))

@@ -21,7 +21,17 @@ from ackwright_stream.sinks.files.sink import FilesStore
 from ackwright_stream.sinks.files.state import LaneState, State, StateLog
 from integration.support.files_stores import A, B, Driver, Files, batch_rows, decide, job, rows
 from integration.support.s3_proxy import losing_answers
-from integration.support.s3_server import BUCKET, KEY, LIMITED, READER, SECRET, Outage, S3Server, limited
+from integration.support.s3_server import (
+    BUCKET,
+    KEY,
+    LIMITED,
+    READER,
+    SECRET,
+    Outage,
+    S3Server,
+    files_of,
+    limited,
+)
 from integration.support.s3_unconditional import ignoring_conditions
 from integration.support.stateful_pipelines import with_state
 from integration.support.weaker_outages import OUTAGES_OF_S3, WEAKER, deliver_through
@@ -283,3 +293,32 @@ def test_a_login_that_is_not_there_is_named(spec: JobSpec) -> None:
     with pytest.raises(JobError, match=r"the username of sink\.files cannot be read from /nowhere/username") as caught:
         FilesStore(with_sink(spec, credentials="/nowhere")).check()
     assert caught.value.reason is Reason.SINK_LOGIN_REFUSED
+
+
+@pytest.mark.parametrize("exists", [True, False], ids=["existing", "new"])
+def test_a_missing_permission_to_write_is_known_without_a_write(
+    server: S3Server, spec: JobSpec, tmp_path: Path, *, exists: bool
+) -> None:
+    """As `ackwright check` asks, whichever the permission is."""
+    path = f"s3://{BUCKET}/{LIMITED}/check-{exists}"
+    if exists:
+        Driver(with_sink(spec, path=path))
+    before = files_of(server)
+    for number, actions in enumerate((LISTED, ("s3:GetObject", "s3:ListBucket"))):
+        own = with_sink(spec, path=path, credentials=login(tmp_path / f"{number}", limited(actions), SECRET))
+        with ExitStack() as refused:
+            if actions is not LISTED:
+                caught = refused.enter_context(pytest.raises(JobError, match=path))
+            FilesStore(own).require_permission()
+        if actions is not LISTED:
+            assert caught.value.reason is Reason.AUTHORIZATION_FAILED
+    assert files_of(server) == before
+
+
+def test_a_server_that_ignores_conditions_keeps_nothing_of_the_question(server: S3Server, spec: JobSpec) -> None:
+    with ignoring_conditions(server.endpoint) as (endpoint, _):
+        FilesStore(with_sink(spec, endpoint=endpoint)).require_permission()
+        assert not [path for path, _ in files_of(server) if spec.sink_of(FilesSink).path.removeprefix("s3://") in path]
+        Driver(spec)
+        with pytest.raises(JobError, match="ignores If-None-Match"):
+            FilesStore(with_sink(spec, endpoint=endpoint)).require_permission()

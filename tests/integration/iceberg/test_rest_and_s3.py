@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from threading import Barrier
@@ -16,19 +17,34 @@ import pytest
 
 from ackwright_stream.audit_sinks.iceberg import IcebergReader
 from ackwright_stream.errors import JobError
-from ackwright_stream.jobspec import IcebergSink, JobSpec, Reason
+from ackwright_stream.jobspec import Guarantee, IcebergSink, JobSpec, Reason
 from ackwright_stream.lanes import Outcome
 from ackwright_stream.positions import Range
 from ackwright_stream.sinks.iceberg.log import TableLog
 from ackwright_stream.sinks.iceberg.sink import IcebergStore
 from ackwright_stream.sinks.staged.positions import Names
 from integration.support.iceberg_stores import Table, job, login, rows_in_bucket
-from integration.support.s3_server import ADMIN, ADMIN_SECRET, READER, SECRET, TABLES, S3Server, limited
+from integration.support.s3_server import (
+    ADMIN,
+    ADMIN_SECRET,
+    READER,
+    SECRET,
+    TABLES,
+    Outage,
+    S3Server,
+    files_of,
+    limited,
+)
 from integration.support.staged_drivers import A, B, Driver, rows
+from integration.support.weaker_outages import AFTER, BEFORE, DURING, WEAKER, deliver_through
 
 OAUTH: dict[str, Any] = {}
 SIGV4 = {"signing_service": "s3tables", "signing_region": "us-east-1"}
 RACERS, ROUNDS = 4, 3
+OUTAGES = [  # of the server, and the reason of what fails meanwhile
+    pytest.param(S3Server.killed, Reason.SINK_UNREACHABLE, id="killed"),
+    pytest.param(S3Server.locked_out, Reason.SINK_LOGIN_REFUSED, id="locked-out"),
+]
 LISTED = ("s3:GetObject", "s3:PutObject", "s3:ListBucket")  # on docs/iceberg.md
 
 
@@ -98,12 +114,15 @@ def test_of_commits_that_race_one_is_in_the_table(server: S3Server, spec: JobSpe
         assert delivered(server, spec) == [(0, offset) for offset in range(n + 1)]
 
 
-def test_a_secret_that_is_wrong_is_refused_and_not_shown(spec: JobSpec, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("key", "secret"), [(ADMIN, "another"), ("unknown", "another")])
+def test_a_login_that_is_refused_is_named_without_the_secret(
+    spec: JobSpec, tmp_path: Path, *, key: str, secret: str
+) -> None:
     Driver(spec)
     with pytest.raises(JobError) as caught:
-        IcebergStore(with_sink(spec, catalog_credentials=login(tmp_path / "wrong", ADMIN, "another"))).check()
-    assert caught.value.reason in (Reason.SINK_LOGIN_REFUSED, Reason.AUTHORIZATION_FAILED), caught.value
-    assert "another" not in caught.value.message
+        IcebergStore(with_sink(spec, catalog_credentials=login(tmp_path / "wrong", key, secret))).check()
+    assert caught.value.reason is Reason.SINK_LOGIN_REFUSED, caught.value
+    assert secret not in caught.value.message
 
 
 def test_control_without_a_login_the_catalog_refuses(spec: JobSpec) -> None:
@@ -112,6 +131,34 @@ def test_control_without_a_login_the_catalog_refuses(spec: JobSpec) -> None:
     with pytest.raises(JobError) as caught:
         IcebergStore(with_sink(spec, **nobody)).check()
     assert caught.value.reason in (Reason.SINK_LOGIN_REFUSED, Reason.AUTHORIZATION_FAILED), caught.value
+
+
+@pytest.mark.parametrize(("outage", "reason"), OUTAGES)
+def test_an_outage_after_rows_were_staged_loses_and_repeats_nothing(
+    server: S3Server, spec: JobSpec, *, outage: Outage, reason: Reason
+) -> None:
+    driver = Driver(spec)
+    driver.deliver(BEFORE)
+    staged = driver.stage(rows(A, DURING.start, DURING.until))
+    with outage(server):
+        for call in (lambda: driver.commit([DURING], staged), lambda: driver.stage(rows(A, 9, 12))):
+            with pytest.raises(JobError) as caught:
+                call()
+            assert caught.value.reason is reason, caught.value
+    assert driver.commit([DURING], staged) == (Outcome.DONE, 4)
+    assert driver.commit([DURING], staged) == (Outcome.SKIPPED, 0)
+    assert driver.deliver(AFTER) == (Outcome.DONE, 3)
+    assert delivered(server, spec) == [(0, n) for n in range(AFTER.until)]
+
+
+@pytest.mark.parametrize("guarantee", WEAKER)
+@pytest.mark.parametrize(("outage", "reason"), OUTAGES)
+def test_an_outage_between_rows_and_positions_keeps_the_weaker_guarantees(
+    server: S3Server, spec: JobSpec, *, outage: Outage, reason: Reason, guarantee: Guarantee
+) -> None:
+    weaker = replace(spec, guarantee=guarantee)
+    expected = deliver_through(outage(server), guarantee, lambda: Driver(weaker), reason)
+    assert delivered(server, spec) == [(0, n) for n in expected]
 
 
 @pytest.mark.parametrize("missing", [None, *LISTED])
@@ -127,6 +174,23 @@ def test_the_job_needs_the_listed_permissions_and_no_more(spec: JobSpec, tmp_pat
     with pytest.raises(JobError) as caught:
         Driver(needed).deliver(Range(A, 0, 5))
     assert caught.value.reason is Reason.AUTHORIZATION_FAILED, caught.value
+
+
+@pytest.mark.parametrize("missing", [None, "s3:PutObject"])
+def test_a_missing_permission_to_write_is_known_without_a_write(
+    server: S3Server, spec: JobSpec, tmp_path: Path, missing: str | None
+) -> None:
+    """As `ackwright check` asks."""
+    Driver(spec)
+    before = files_of(server, TABLES)
+    limits = login(tmp_path / "limited", limited(set(LISTED) - {missing}), SECRET)
+    with ExitStack() as refused:
+        if missing:
+            caught = refused.enter_context(pytest.raises(JobError, match=f"writing to s3://{TABLES}"))
+        IcebergStore(with_sink(spec, credentials=limits)).require_permission()
+    if missing:
+        assert caught.value.reason is Reason.AUTHORIZATION_FAILED
+    assert files_of(server, TABLES) == before
 
 
 def test_a_permission_that_is_missing_is_named(spec: JobSpec, tmp_path: Path) -> None:

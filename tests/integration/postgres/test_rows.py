@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime
+import hashlib
+import random
 import re
 from decimal import Decimal
 from pathlib import Path
@@ -15,6 +17,7 @@ from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Reason
 from ackwright_stream.lanes import Outcome
 from ackwright_stream.positions import Range
+from ackwright_stream.sinks.postgres import binary_copy
 from ackwright_stream.sinks.postgres.sink import PostgresStore
 from integration.support.postgres import Database
 from integration.support.postgres_stores import A, Driver, job
@@ -115,6 +118,39 @@ def test_an_upsert_leaves_the_last_row_of_each_key(database: Database, tmp_path:
     assert table.rows() == [["1", "c"], ["2", "a"]]
     table.deliver(keyed((2, "d")))
     assert table.rows() == [["1", "c"], ["2", "d"]]
+
+
+@pytest.mark.parametrize("upsert", [False, True])
+def test_rows_of_many_megabytes(database: Database, tmp_path: Path, upsert: bool) -> None:
+    """A batch of more than 64 MiB is encoded in parts. PostgreSQL compresses the text, and not the bytes."""
+    fields: dict[str, Any] = {"upsert": True, "key": ("id",)} if upsert else {}
+    table = Table(database, tmp_path, "id bigint PRIMARY KEY, v text, b bytea", **fields)
+    texts = [chr(97 + n) * (24 << 20) for n in range(4)]
+    binary = random.Random(1).randbytes(12 << 20)
+    rows = keyed(*((n, text, binary) for n, text in enumerate(texts)), extra=("b", pa.binary()))
+    assert rows.nbytes > 2 * binary_copy._AT_ONCE
+    table.deliver(rows.slice(0, 3), rows.slice(3))
+    hashes = [[str(n), md5(text.encode()), md5(binary)] for n, text in enumerate(texts)]
+    assert database.sql("SELECT id, md5(v), md5(b) FROM rows ORDER BY id") == hashes
+
+
+def test_a_row_that_the_server_cannot_allocate_is_refused(database: Database, tmp_path: Path) -> None:
+    """As it answers to a row of 1 GB, without such a row. Otherwise the job would try it forever."""
+    table = Table(database, tmp_path, "c text")
+    database.sql(
+        "CREATE FUNCTION large() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION "
+        "'invalid memory alloc request size 1080000056' USING ERRCODE = 'XX000'; END $$"
+    )
+    database.sql("CREATE TRIGGER large BEFORE INSERT ON rows FOR EACH ROW EXECUTE FUNCTION large()")
+    with pytest.raises(JobError, match="invalid memory alloc request size") as caught:
+        table.deliver(pa.record_batch({"c": ["a"]}))
+    assert caught.value.reason is Reason.ROW_REFUSED
+    assert table.rows() == []
+
+
+def md5(content: bytes) -> str:
+    """The hash that PostgreSQL's function of this name returns."""
+    return hashlib.md5(content, usedforsecurity=False).hexdigest()
 
 
 def test_names_of_columns_that_are_not_ascii(database: Database, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A real REST catalog on this machine: Iceberg's own, from Maven, on a JDBC catalog in memory.
+"""A real REST catalog on this machine: Iceberg's own, from Maven, on a JDBC catalog.
 
 Its tables are in a directory or in a bucket. Hadoop's classes, which it needs, come with PySpark.
 """
@@ -11,6 +11,8 @@ import signal
 import subprocess
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,19 +28,38 @@ _START_S = 300.0  # 4 s on an idle machine
 
 
 class RestCatalogServer:
-    """One server, without tables after each start. It can be suspended and killed. A context manager."""
+    """One server. It can be suspended and killed. A context manager."""
 
-    def __init__(self, directory: Path, host: str = "127.0.0.1", s3: S3Server | None = None) -> None:
-        """host: the address of this machine in `uri`. s3: where its tables are; None: in the directory."""
+    def __init__(
+        self, directory: Path, host: str = "127.0.0.1", s3: S3Server | None = None, *, durable: bool = False
+    ) -> None:
+        """host: the address of this machine in `uri`. s3: where its tables are; None: in the directory.
+
+        durable: whether it has its tables after it was killed and started again, in a file of SQLite; else in memory.
+        """
         self.warehouse, self._s3 = directory / "warehouse", s3
+        self._database = f"jdbc:sqlite:{directory / 'catalog.db'}" if durable else "jdbc:sqlite::memory:"
         self._log = directory / "catalog.log"
         (self.port,) = free_ports(1)
         self.uri = f"http://{host}:{self.port}"
         self._process: subprocess.Popen[bytes] | None = None
 
-    @starting("REST catalog of Iceberg")
     def __enter__(self) -> RestCatalogServer:
         self.warehouse.mkdir(parents=True)
+        self._start()
+        return self
+
+    @contextmanager
+    def killed(self) -> Iterator[None]:
+        """While it is open, the server is not there. Afterwards it runs again."""
+        self._kill()
+        try:
+            yield
+        finally:
+            self._start()
+
+    @starting("REST catalog of Iceberg")
+    def _start(self) -> None:
         of_spark = Path(pyspark.__file__).parent / "jars"
         hadoop = [str(path) for path in of_spark.glob("hadoop-client-*.jar")]
         own = [str(jars.directory(kind) / "*") for kind in ("iceberg", *(("iceberg-aws",) if self._s3 else ()))]
@@ -53,6 +74,7 @@ class RestCatalogServer:
                     **{k: v for k, v in os.environ.items() if k != "JDK_JAVA_OPTIONS"},
                     "CATALOG_REST_PORT": str(self.port),
                     "CATALOG_WAREHOUSE": str(self.warehouse),
+                    "CATALOG_URI": self._database,
                     # One connection: each connection to a database in memory has another database.
                     "CATALOG_CLIENTS": "1",
                     **(_in_bucket(self._s3) if self._s3 else {}),
@@ -61,9 +83,11 @@ class RestCatalogServer:
                 stderr=log,
             )
         wait_until(self._answers, "the REST catalog answers", _START_S, 0.2)
-        return self
 
     def __exit__(self, *_: object) -> None:
+        self._kill()
+
+    def _kill(self) -> None:
         assert self._process is not None
         self._process.kill()
         self._process.wait(ANSWER)

@@ -60,6 +60,7 @@ class S3Server:
         (self._catalog_port,) = free_ports(1)
         self.catalog = f"http://{host}:{self._catalog_port}"
         self._process: subprocess.Popen[bytes] | None = None
+        self._admin_secret = ADMIN_SECRET
         self._actions: Mapping[str, Sequence[str]] = {
             KEY: ("Read", "Write", "List", "Tagging"),
             READER: ("Read", "List"),
@@ -103,9 +104,20 @@ class S3Server:
             self._set_users(actions=before)
             wait_until(self._may_write, "the permission is granted")
 
-    def _set_users(self, actions: Mapping[str, Sequence[str]]) -> None:
-        """Sets what the users may do, while the server runs."""
-        self._actions = actions
+    @contextmanager
+    def locked_out(self) -> Iterator[None]:
+        """While it is open, the administrator has another secret than ADMIN_SECRET."""
+        self._set_users(self._actions, "another-staple")
+        wait_until(lambda: not self._admits(), "the secret is revoked")
+        try:
+            yield
+        finally:
+            self._set_users(self._actions)
+            wait_until(self._admits, "the secret is restored")
+
+    def _set_users(self, actions: Mapping[str, Sequence[str]], admin_secret: str = ADMIN_SECRET) -> None:
+        """Sets what the users may do, and the administrator's secret, while the server runs."""
+        self._actions, self._admin_secret = actions, admin_secret
         self._write_users()
         assert self._process is not None
         self._process.send_signal(signal.SIGHUP)
@@ -115,6 +127,14 @@ class S3Server:
         try:
             with self.files(KEY, SECRET).open_output_stream(f"{BUCKET}/permission") as file:
                 file.write(b"1")
+            return True
+        except OSError:
+            return False
+
+    def _admits(self) -> bool:
+        """Whether the server accepts ADMIN_SECRET."""
+        try:
+            self.files().get_file_info(pafs.FileSelector(BUCKET))
             return True
         except OSError:
             return False
@@ -149,7 +169,7 @@ class S3Server:
         """Writes the file of the users, and returns its path."""
         of_actions = {key: [f"{action}:{BUCKET}" for action in actions] for key, actions in self._actions.items()}
         identities = [
-            _user(ADMIN, ADMIN_SECRET, "Admin"),
+            _user(ADMIN, self._admin_secret, "Admin"),
             *(_user(key, SECRET, *actions) for key, actions in of_actions.items()),
             *({**_user(limited(actions), SECRET), "policyNames": [limited(actions)]} for actions in _SUBSETS),
         ]
@@ -237,6 +257,12 @@ class S3Server:
             return True
         except OSError:
             return False
+
+
+def files_of(server: S3Server, bucket: str = BUCKET) -> list[tuple[str, object]]:
+    """All files of a bucket, and when they were written."""
+    everything = server.files().get_file_info(pafs.FileSelector(bucket, recursive=True))
+    return sorted((info.path, info.mtime) for info in everything if info.is_file)
 
 
 def limited(actions: Iterable[str]) -> str:

@@ -1,7 +1,8 @@
 """The files of a Delta table's rows, as a commit adds them.
 
-The log alone knows the values of partition columns. VACUUM (of delta-rs: with full=True) removes a file that was never
-committed once it is older than the table's retention.
+Readers take the values of partition columns from the log, and Polars from the files, which have these columns as well.
+VACUUM (of delta-rs: with full=True) removes a file that was never committed once it is older than the table's
+retention.
 """
 
 from __future__ import annotations
@@ -69,4 +70,4 @@ def to_partition(name: str, value: Any) -> str | None:
             return str(value)
 
 
-FORMAT = FileFormat(to_partition, keeps_partitions=False)
+FORMAT = FileFormat(to_partition, keeps_partitions=True)

@@ -171,11 +171,15 @@ class TableLog:
                 )
 
     def problems(self, version: Version) -> Sequence[JobError]:
-        """Why nothing can be written, as far as that is known without a write."""
+        """Why nothing can be written, as far as that is known without a request."""
         if self._storage.may_write():
             return ()
         what = f"the job may not write to {self._sink.path}; let its user write there"
         return (JobError(Reason.AUTHORIZATION_FAILED, what),)
+
+    def require_permission(self, version: Version | None) -> None:
+        """Raises JobError if the job may not write, as far as a request tells that changes nothing."""
+        self._storage.require_permission(None if version is None else _entry(version.number))
 
     def maintain(self, version: Version) -> None:
         """Writes a checkpoint of the log from time to time, and removes entries that have expired."""

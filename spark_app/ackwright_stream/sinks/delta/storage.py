@@ -6,14 +6,17 @@ import os
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
 from ackwright_stream.durable_files import make_durable
 from ackwright_stream.jobspec import DeltaSink, s3_region
-from ackwright_stream.s3_store import require_conditional, store_of
+from ackwright_stream.s3_store import require_conditional, require_permission, store_of
 from ackwright_stream.sinks.staged.parquet import Files
 from ackwright_stream.storage_errors import translating
 from ackwright_stream.storage_location import S3, s3_of
+
+if TYPE_CHECKING:
+    from obstore.store import S3Store
 
 
 class Storage(Files, Protocol):
@@ -43,6 +46,13 @@ class Storage(Files, Protocol):
 
     def may_write(self) -> bool:
         """Whether nothing is known that forbids to write."""
+        ...
+
+    def require_permission(self, present: str | None) -> None:
+        """Raises JobError if the job may not write, as far as a request tells that changes nothing.
+
+        present: a file that is there, and keeps its content.
+        """
         ...
 
 
@@ -94,6 +104,9 @@ class Directory:
     def may_write(self) -> bool:
         return os.access(self._path, os.W_OK) and os.access(self._path / "_delta_log", os.W_OK)
 
+    def require_permission(self, present: str | None) -> None:
+        return  # may_write() knows
+
 
 class Bucket:
     """A prefix of an S3 bucket, whose server supports conditional writes."""
@@ -140,9 +153,17 @@ class Bucket:
         return
 
     def require_conditional(self, path: str) -> None:
+        require_conditional(self._store(), path, self.uri)
+
+    def _store(self) -> S3Store:
         with translating(f"connecting to {self.uri}"):
-            store = store_of(self._s3, self._timeout_ms)
-        require_conditional(store, path, self.uri)
+            return store_of(self._s3, self._timeout_ms)
 
     def may_write(self) -> bool:
-        return True  # nothing short of a write tells
+        return True
+
+    def require_permission(self, present: str | None) -> None:
+        if present is None:
+            require_permission(self._store(), self.uri)
+        else:
+            self.require_conditional(present)

@@ -82,6 +82,11 @@ class FilesStore:
         if problems:
             raise combined(problems)
 
+    def require_permission(self) -> None:
+        storage = self._storage()
+        entry = self._log.latest(storage)
+        storage.require_permission(self._log.path(entry.number) if entry else None)
+
     def require_sole_use(self) -> None:
         return  # nothing but a person's change of the state moves positions here
 

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from ackwright_stream.durable_files import make_directory, make_durable
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import FilesSink, Reason
-from ackwright_stream.s3_store import require_conditional, store_of
+from ackwright_stream.s3_store import require_conditional, require_permission, store_of
 from ackwright_stream.sinks.files import layout
 from ackwright_stream.storage_errors import translate, translating
 from ackwright_stream.storage_location import S3, s3_of
@@ -87,7 +87,14 @@ class Storage(Protocol):
         ...
 
     def problems(self) -> Sequence[JobError]:
-        """Why nothing can be written, as far as that is known without a write."""
+        """Why nothing can be written, as far as that is known without a request."""
+        ...
+
+    def require_permission(self, present: str | None) -> None:
+        """Raises JobError if the job may not write, as far as a request tells that changes nothing.
+
+        present: a file that is there, and keeps its content.
+        """
         ...
 
 
@@ -189,6 +196,9 @@ class Directory:
         what = f"the job may not write to {present}; let its user create files there"
         return (JobError(Reason.AUTHORIZATION_FAILED, what),)
 
+    def require_permission(self, present: str | None) -> None:
+        return  # problems() knows
+
 
 class Bucket:
     """A prefix of an S3 bucket, whose server supports conditional writes."""
@@ -277,7 +287,13 @@ class Bucket:
         return  # what was not created is nowhere
 
     def problems(self) -> Sequence[JobError]:
-        return ()  # nothing short of a write tells
+        return ()
+
+    def require_permission(self, present: str | None) -> None:
+        if present is None:
+            require_permission(self._store, self._uri)
+        else:
+            self.require_conditional(present)
 
 
 def _metadata(file: object, path: str) -> Mapping[bytes, bytes]:

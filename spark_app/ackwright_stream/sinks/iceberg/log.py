@@ -24,14 +24,17 @@ from pyiceberg.table.update import AssertCurrentSchemaId, AssertDefaultSpecId, A
 from pyiceberg.transforms import IdentityTransform
 from pyspark.sql.types import StructType
 
+from ackwright_stream import storage_errors
 from ackwright_stream.errors import JobError
 from ackwright_stream.iceberg_catalog import CatalogClient, local_path, translating
 from ackwright_stream.iceberg_types import to_iceberg
 from ackwright_stream.jobspec import IcebergSink, Reason
+from ackwright_stream.s3_store import require_permission, store_of
 from ackwright_stream.sinks.iceberg.files import DataFile, written_schema
 from ackwright_stream.sinks.iceberg.table import IcebergTableVersion, place, version_of
 from ackwright_stream.sinks.staged.positions import Lookup, Numbers
 from ackwright_stream.storage_errors import one_line
+from ackwright_stream.storage_location import S3
 
 # A snapshot on another branch has taken its sequence number. A catalog that does not say "conflict" says this.
 _OVERTAKEN = "older than last sequence number"
@@ -164,6 +167,21 @@ class TableLog:
             return ()
         what = f"the job may not write to {path}; let its user write there"
         return (JobError(Reason.AUTHORIZATION_FAILED, what),)
+
+    def require_permission(self, version: Version | None) -> None:
+        if version is None:
+            return  # the catalog decides where a new table is
+        location, settings = version.handle.metadata.location, version.handle.io.properties
+        scheme, _, path = location.partition("://")
+        bucket, _, prefix = path.partition("/")
+        names = ("endpoint", "region", "access-key-id", "secret-access-key", "session-token")
+        endpoint, region, key, secret, token = (settings.get(f"s3.{name}") or None for name in names)
+        if scheme not in ("s3", "s3a") or key is None:
+            return  # only the client of the files knows its login
+        with storage_errors.translating(f"connecting to {location}"):
+            s3 = S3(bucket, prefix.strip("/"), endpoint, region, key, secret, token)
+            store = store_of(s3, self._sink.transaction_timeout_ms)
+        require_permission(store, location)
 
     def maintain(self, version: Version) -> None:
         return

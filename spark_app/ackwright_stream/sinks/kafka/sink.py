@@ -81,6 +81,9 @@ class TopicSink:
         checks.require_supported_brokers(self._brokers, self.job.transaction_timeout_ms)
         self.require_sole_use()
 
+    def require_permission(self) -> None:
+        return  # check() reads the permissions
+
     def require_sole_use(self) -> None:
         checks.require_own_group(self._brokers, self.job.group, self.spec.positions.instance_id)
 

@@ -55,6 +55,8 @@ ORDER BY batch DESC LIMIT %s
 
 def problems(cursor: Statements) -> Iterator[JobError]:
     """Why decisions can neither be stored nor what is missing for it be created. Changes nothing."""
+    if positions.lacks_usage(cursor):
+        return  # which positions.problems() reports; until it is granted, nothing else is known
     if not positions.exist(cursor):
         return  # a role that may create those tables may create this one
     missing = _missing(cursor)

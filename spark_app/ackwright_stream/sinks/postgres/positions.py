@@ -34,9 +34,14 @@ CREATE TABLE IF NOT EXISTS ackwright.positions (
 NAMES = ("ackwright.pipelines", "ackwright.positions")
 _MAY_CREATE = "SELECT has_database_privilege(current_database(), 'CREATE')"
 _MISSING = "SELECT name FROM unnest(%s::text[]) AS name WHERE to_regclass(name) IS NULL"  # also without the schema
-_UNUSABLE = """
-SELECT name || ': ' || right_ FROM unnest(%s::text[]) AS name, unnest(ARRAY['SELECT', 'INSERT', 'UPDATE']) AS right_
-WHERE to_regclass(name) IS NOT NULL AND NOT has_table_privilege(to_regclass(name), right_)
+_LACKS_USAGE = "SELECT FROM pg_namespace WHERE nspname = 'ackwright' AND NOT has_schema_privilege(oid, 'USAGE')"
+# Not by to_regclass(), which fails without USAGE on the schema.
+_LACKING = """
+SELECT name, string_agg(right_, ', ' ORDER BY number)
+FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace,
+LATERAL (SELECT nspname || '.' || relname) AS t (name),
+unnest(ARRAY['SELECT', 'INSERT', 'UPDATE']) WITH ORDINALITY AS r (right_, number)
+WHERE name = ANY (%s) AND NOT has_table_privilege(c.oid, right_) GROUP BY name ORDER BY name
 """
 # Tables that an earlier release created have the column batch once a stateful pipeline has run in the database.
 _READ = """
@@ -73,7 +78,14 @@ Statements = Cursor[tuple[Any, ...]]
 
 def problems(cursor: Statements) -> Iterator[JobError]:
     """Why the tables of positions can neither be used nor be created. Changes nothing."""
-    missing = missing_of(cursor, NAMES)
+    no_usage = lacks_usage(cursor)
+    if no_usage:
+        yield JobError(
+            Reason.AUTHORIZATION_FAILED,
+            "the role lacks USAGE on schema ackwright, where positions are; run GRANT USAGE ON SCHEMA ackwright TO the "
+            "role",
+        )
+    missing = () if no_usage else missing_of(cursor, NAMES)
     if missing and not _one(cursor.execute(_MAY_CREATE)):
         statements = " ".join(TABLES.split())
         yield JobError(
@@ -82,13 +94,16 @@ def problems(cursor: Statements) -> Iterator[JobError]:
             f"run as the database's owner: {statements} and grant the role USAGE on schema ackwright, and SELECT, "
             "INSERT, UPDATE on both tables",
         )
-    unusable = [name for (name,) in cursor.execute(_UNUSABLE, [list(NAMES)]).fetchall()]
-    if unusable:
+    for name, lacking in cursor.execute(_LACKING, [list(NAMES)]).fetchall():
         yield JobError(
             Reason.AUTHORIZATION_FAILED,
-            f"the role lacks permissions on the tables of positions ({', '.join(unusable)}); grant it SELECT, INSERT "
-            "and UPDATE on both",
+            f"the role lacks {lacking} on table {name}; run GRANT {lacking} ON {name} TO the role",
         )
+
+
+def lacks_usage(cursor: Statements) -> bool:
+    """Whether the schema of the positions exists and the role may not use it: no statement can name a table of it."""
+    return cursor.execute(_LACKS_USAGE).fetchone() is not None
 
 
 def exist(cursor: Statements) -> bool:

@@ -150,7 +150,7 @@ def missing(sink: PostgresSink) -> JobError:
     """The error for a table that does not exist."""
     return JobError(
         Reason.TABLE_UNSUITABLE,
-        f"the database {sink.database} has no table {sink.schema}.{sink.table}, or the role may not use its schema; "
+        f"the database {sink.database} has no table {sink.schema}.{sink.table}; "
         "create it, or set createTable: true; if the name is wrong, recreate the pipeline with the right "
         "sink.postgres.schema and table",
     )
@@ -161,10 +161,15 @@ def problems(cursor: Statements, sink: PostgresSink, fields: Sequence[StructFiel
     name = f"{sink.schema}.{sink.table}"
     if sink.upsert:
         yield from _temporary_problems(cursor)
-    may_use, may_create = cursor.execute(_SCHEMA_RIGHTS, [sink.schema]).fetchone() or (False, False)
+    may_use, may_create = cursor.execute(_SCHEMA_RIGHTS, [sink.schema]).fetchone() or (None, None)  # no such schema
     table = read(cursor, sink) if may_use else None  # without that right the server answers with an error
     if table is None:
-        if not sink.create_table:
+        if not sink.create_table and may_use is False:
+            yield JobError(
+                Reason.AUTHORIZATION_FAILED,
+                f"the role lacks USAGE on schema {sink.schema}; run GRANT USAGE ON SCHEMA {sink.schema} TO the role",
+            )
+        elif not sink.create_table:
             yield missing(sink)
         elif not (may_use and may_create):
             yield JobError(

@@ -82,7 +82,11 @@ class Log(Protocol[V, F_contra]):
         ...
 
     def problems(self, version: V) -> Sequence[JobError]:
-        """Why nothing can be written, as far as that is known without a write."""
+        """Why nothing can be written, as far as that is known without a request."""
+        ...
+
+    def require_permission(self, version: V | None) -> None:
+        """Raises JobError if the job may not write, as far as a request tells that changes nothing."""
         ...
 
     def maintain(self, version: V) -> None:

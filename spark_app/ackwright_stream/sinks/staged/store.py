@@ -93,6 +93,9 @@ class StagingStore(ABC, Generic[V, F]):
         if problems:
             raise combined(problems)
 
+    def require_permission(self) -> None:
+        self._log.require_permission(self._log.read())
+
     def require_sole_use(self) -> None:
         return  # nothing but a person's commit moves positions here
 
