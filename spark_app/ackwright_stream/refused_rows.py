@@ -18,7 +18,8 @@ from ackwright_stream.positions import Lane, Range
 from ackwright_stream.reasons import REASONS
 from ackwright_stream.sinks.base import Sink, Trial
 
-_OFFSETS = 5_000  # in the first parts, which are in the driver's memory
+_FIRST, _MOST = 100, 5_000  # offsets of a part, whose rows are in the driver's memory
+_SMALL = 8 << 20  # bytes of rows after which the next part may be twice as large
 _LIMIT_S = 60.0
 log = logging.getLogger(__name__)
 
@@ -50,14 +51,17 @@ def locate(error: JobError, ranges: Iterable[Range], sink: Sink, rows_of: RowsOf
 
 def _first_refused(range_: Range, trial: Trial, rows_of: RowsOf, deadline: float) -> tuple[int, JobError] | None:
     """The offset of the first record whose row is refused, with why; None if there is none, or after the deadline."""
-    start, offsets = range_.start, _OFFSETS
+    start, offsets, narrows = range_.start, _FIRST, False
     while start < range_.until and time.monotonic() < deadline:
         end = min(start + offsets, range_.until)
-        refusal = trial.refusal(rows_of(range_.lane, start, end))
+        rows = rows_of(range_.lane, start, end)
+        refusal = trial.refusal(rows)
         if refusal is None:
             start = end
+            if not narrows and rows.nbytes <= _SMALL:
+                offsets = min(2 * offsets, _MOST)
         elif end - start == 1:
             return start, refusal
         else:
-            offsets = (end - start) // 2
+            offsets, narrows = (end - start) // 2, True
     return None

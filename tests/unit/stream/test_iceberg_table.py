@@ -137,6 +137,14 @@ def _output(schema: StructType) -> Any:
         (exceptions.UnauthorizedError("401"), Reason.SINK_LOGIN_REFUSED),
         (exceptions.OAuthError("unauthorized_client"), Reason.SINK_LOGIN_REFUSED),
         (exceptions.ForbiddenError("may not"), Reason.AUTHORIZATION_FAILED),
+        (
+            exceptions.ForbiddenError("The request signature we calculated does not match the signature you provided."),
+            Reason.SINK_LOGIN_REFUSED,
+        ),
+        (
+            exceptions.ForbiddenError("The security token included in the request is expired"),
+            Reason.SINK_LOGIN_REFUSED,
+        ),
         (exceptions.ServiceUnavailableError("later"), Reason.SINK_UNREACHABLE),
         (exceptions.CommitStateUnknownException("403 is no sign here"), Reason.SINK_UNREACHABLE),
         (requests.ConnectionError("refused"), Reason.SINK_UNREACHABLE),

@@ -59,6 +59,14 @@ def test_the_first_record_that_is_refused_is_named(lane: Lane, offset: int) -> N
     assert len(sink.tried) < 40
 
 
+def test_few_large_rows_are_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are in the driver's memory."""
+    monkeypatch.setattr(refused_rows, "_SMALL", 0)
+    sink = Refusing((A, 11_999))
+    assert located(sink).message.startswith(f"record {A}@11999: ")
+    assert max(until - start for _, start, until in sink.tried) == 100
+
+
 def test_without_a_refusal_the_error_stays() -> None:
     assert located(Refusing()) is ERROR
 
