@@ -20,8 +20,9 @@ from ackwright_stream.lanes import Outcome
 from ackwright_stream.positions import Range
 from ackwright_stream.sinks.delta.log import TableLog
 from ackwright_stream.sinks.delta.sink import DeltaStore
-from integration.support.delta_stores import job
+from integration.support.delta_stores import Table, job
 from integration.support.parquet_rows import rows_in
+from integration.support.racing_drivers import EACH, PARTITIONS, assert_guaranteed, race
 from integration.support.s3_proxy import Proxy, losing_answers
 from integration.support.s3_server import (
     BUCKET,
@@ -36,6 +37,7 @@ from integration.support.s3_server import (
 )
 from integration.support.s3_unconditional import ignoring_conditions
 from integration.support.staged_drivers import A, B, Driver, rows
+from integration.support.table_rows import judge_rows, offsets_by_name
 from integration.support.weaker_outages import OUTAGES_OF_S3, WEAKER, deliver_through
 
 QUICK = {"timeout.ms": "2000", "checkpoint.interval": "100"}
@@ -328,3 +330,12 @@ def test_a_server_that_ignores_conditions_keeps_nothing_of_the_question(server: 
         Driver(spec)
         with pytest.raises(JobError, match="ignores If-None-Match"):
             DeltaStore(with_sink(spec, endpoint=endpoint)).require_permission()
+
+
+@pytest.mark.parametrize("guarantee", ["exactly-once", "at-least-once", "at-most-once"])
+def test_two_drivers_at_once_in_a_bucket(server: S3Server, spec: JobSpec, tmp_path: Path, guarantee: str) -> None:
+    race(tmp_path, spec, guarantee, "partition")
+    table = Table(tmp_path / "copy")
+    pafs.copy_files(f"{BUCKET}/{tmp_path.name}", str(table.path), server.files(), pafs.LocalFileSystem())
+    assert_guaranteed(judge_rows(table.rows(), PARTITIONS, EACH), guarantee)
+    assert offsets_by_name(table.transactions(), spec.group, "in", PARTITIONS) == [EACH] * PARTITIONS

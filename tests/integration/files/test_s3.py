@@ -20,6 +20,7 @@ from ackwright_stream.sinks.files import storage
 from ackwright_stream.sinks.files.sink import FilesStore
 from ackwright_stream.sinks.files.state import LaneState, State, StateLog
 from integration.support.files_stores import A, B, Driver, Files, batch_rows, decide, job, rows
+from integration.support.racing_drivers import EACH, PARTITIONS, assert_guaranteed, race
 from integration.support.s3_proxy import losing_answers
 from integration.support.s3_server import (
     BUCKET,
@@ -34,6 +35,7 @@ from integration.support.s3_server import (
 )
 from integration.support.s3_unconditional import ignoring_conditions
 from integration.support.stateful_pipelines import with_state
+from integration.support.table_rows import judge_rows
 from integration.support.weaker_outages import OUTAGES_OF_S3, WEAKER, deliver_through
 
 QUICK = {"timeout.ms": "4000"}
@@ -322,3 +324,9 @@ def test_a_server_that_ignores_conditions_keeps_nothing_of_the_question(server: 
         Driver(spec)
         with pytest.raises(JobError, match="ignores If-None-Match"):
             FilesStore(with_sink(spec, endpoint=endpoint)).require_permission()
+
+
+@pytest.mark.parametrize("guarantee", ["exactly-once", "at-least-once", "at-most-once"])
+def test_two_drivers_at_once_in_a_bucket(files: Files, spec: JobSpec, tmp_path: Path, guarantee: str) -> None:
+    race(tmp_path, spec, guarantee, "lane")
+    assert_guaranteed(judge_rows(files.rows(), PARTITIONS, EACH), guarantee)
