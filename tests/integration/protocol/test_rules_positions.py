@@ -62,7 +62,7 @@ CONSUMERS = {
     f"Consumer(settings({_AT_SINK}, job.topic_consumer, sink.positions.uncommitted_reads))",
     "Consumer(settings(self.spec.brokers(self.job.cluster), self.job.positions_consumer, unstable))",
     "Consumer(settings(cluster or job.cluster, job.positions_consumer))",
-    "Consumer({**lag_settings, 'on_commit': lambda error, _: self._answers.append(error)})",  # of another group
+    "Consumer({**lag_settings, 'on_commit': self._answered})",  # of another group
     # The audit's:
     "Consumer(settings(self._job.cluster, self._job.positions_consumer))",
     "Consumer(settings(self._job.cluster, self._job.topic_consumer))",
