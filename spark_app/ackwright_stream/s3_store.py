@@ -61,10 +61,11 @@ def require_conditional(store: S3Store, path: str, uri: str) -> None:
 
 
 def require_permission(store: S3Store, uri: str) -> None:
-    """Raises JobError if there is no such bucket, or if the login may not write to it. Nothing is written.
+    """Raises JobError if there is no such bucket, or if the login may not write to it.
 
     It asks to replace a file that is not there (`If-Match`). A server refuses that for the condition, but for a missing
-    permission first. Other answers say nothing about permissions.
+    permission first. Other answers say nothing about permissions. A server that ignores the condition creates an empty
+    file, which is removed if the login may delete it.
 
     uri: the store, as messages name it.
     """
