@@ -31,6 +31,15 @@ FENCED = frozenset(
         KafkaError.INVALID_PRODUCER_ID_MAPPING,
     }
 )
+# What the end of a transaction's time looks like to its producer, see timed_out().
+_LATE = FENCED | {
+    KafkaError._FATAL,
+    KafkaError._TIMED_OUT,
+    KafkaError._MSG_TIMED_OUT,
+    KafkaError._TIMED_OUT_QUEUE,
+    KafkaError._INCONSISTENT,  # a commit after some rows have timed out
+    KafkaError._QUEUE_FULL,
+}
 
 
 def settings(cluster: Cluster, *more: Mapping[str, str]) -> dict[str, Any]:
@@ -125,12 +134,13 @@ def timed_out(
 
     The coordinator aborts a transaction that is open for longer than its timeout, and fences its producer. To the
     producer that looks like a new owner: its commit is fenced, or a row is refused with _FATAL if it comes after that.
-    The attempt's duration alone tells the two apart. None: the error is what it says. then: what follows, and what to
-    do.
+    Or rows expire in the producer's queue, after delivery.timeout.ms, which is the same time: brokers accept them too
+    slowly. The attempt's duration alone distinguishes that from another owner. None: the error is what it says. then:
+    what follows, and what to do.
     """
     cause = error.__cause__
     code = cause.args[0].code() if isinstance(cause, KafkaException) else None
-    if seconds < timeout or (code not in FENCED and code != KafkaError._FATAL):
+    if seconds < timeout or code not in _LATE:
         return None
     return JobError(
         Reason.TRANSACTION_TIMED_OUT,

@@ -42,6 +42,16 @@ UNREACHABLE = frozenset(
         KafkaError.LEADER_NOT_AVAILABLE,
     }
 )
+# What they have been asked is not possible yet.
+BUSY = frozenset(
+    {
+        KafkaError.CONCURRENT_TRANSACTIONS,  # an earlier transaction has not completed: its partitions lack a leader
+        KafkaError.UNSTABLE_OFFSET_COMMIT,
+        KafkaError.NOT_ENOUGH_REPLICAS,
+        KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        KafkaError.KAFKA_STORAGE_ERROR,
+    }
+)
 _CERTIFICATE = frozenset({KafkaError._SSL})
 UNAUTHENTICATED = _CERTIFICATE | {
     KafkaError._AUTHENTICATION,
@@ -76,6 +86,11 @@ _MEANINGS = (
         UNREACHABLE,
         Reason.BROKERS_UNREACHABLE,
         "check the address (bootstrapServers), the network, and that the brokers are up",
+    ),
+    Meaning(
+        BUSY,
+        Reason.BROKERS_UNREACHABLE,
+        "check that all brokers are up, and that each partition has a leader and min.insync.replicas in-sync replicas",
     ),
     Meaning(MISSING, Reason.TOPIC_MISSING, CREATE_TOPIC),
 )

@@ -31,7 +31,7 @@ class WorkerState:
         """The job's sink, the same one until another job comes: its connections stay warm between batches."""
         key = (to_json(job), transactional)
         if self._sink is None or self._sink_key != key:
-            self._sink, self._sink_key = None, None  # closes the connections of the old one first
+            self._sink, self._sink_key = None, None  # the old one's connections end with garbage collection
             self._sink, self._sink_key = registry.for_tasks(job, transactional=transactional), key
         return self._sink
 

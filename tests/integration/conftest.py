@@ -5,6 +5,7 @@ One cluster serves the session; tests that break brokers share one per module. M
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
@@ -31,6 +32,7 @@ os.environ.setdefault("JDK_JAVA_OPTIONS", SHORT_LIVED)
 
 HERE = Path(__file__).parent
 SLOW = [line for line in (HERE / "slow_tests.txt").read_text().splitlines() if line and not line.startswith("#")]
+MANY_DESCRIPTORS = 150  # more than before; one test adds about 130 at most
 NEEDS = {  # what the tests of a folder start
     "audit": {"kafka", "spark"},
     "brokers": {"kafka"},
@@ -68,6 +70,39 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     stale = sorted(pattern for pattern in set(SLOW) - matched if pattern.partition("::")[0] in files)
     if stale:
         raise pytest.UsageError(f"slow_tests.txt names tests that do not exist: {', '.join(stale)}")
+
+
+class Descriptors:
+    """The file descriptors of this process that are in use."""
+
+    def __init__(self) -> None:
+        self._before = 0  # after garbage was last collected
+
+    def collect_if_many(self) -> None:
+        """Collects garbage, which takes a second in a process with Spark."""
+        if self._open() > self._before + MANY_DESCRIPTORS:
+            gc.collect()
+            self._before = self._open()
+
+    def _open(self) -> int:
+        return len(os.listdir("/proc/self/fd"))
+
+
+@pytest.fixture(scope="session")
+def descriptors() -> Descriptors:
+    return Descriptors()
+
+
+@pytest.fixture(autouse=True)
+def few_descriptors(descriptors: Descriptors) -> Iterator[None]:
+    """Closes the Kafka clients that tests have left, once there are many.
+
+    Drivers that tests abandon are cycles of garbage with clients, each with several threads and descriptors. Python
+    collects old objects seldom, and py4j's server for foreachBatch uses select(), which fails from descriptor 1,024 on:
+    the query hangs.
+    """
+    yield
+    descriptors.collect_if_many()
 
 
 @pytest.fixture(scope="session")

@@ -140,9 +140,13 @@ def failure(code: int, reason: Reason | None = None) -> JobError:
         failure(KafkaError.INVALID_PRODUCER_EPOCH),
         failure(KafkaError.PRODUCER_FENCED),
         failure(KafkaError._FATAL, Reason.BATCH_FAILED),
+        failure(KafkaError._TIMED_OUT),
+        failure(KafkaError._MSG_TIMED_OUT),
+        failure(KafkaError._INCONSISTENT),
+        failure(KafkaError._QUEUE_FULL, Reason.BATCH_FAILED),
     ],
 )
-def test_a_fencing_after_the_transactions_time_is_a_time_out(error: JobError) -> None:
+def test_a_fencing_or_the_producers_own_time_out_after_the_transactions_time_is_a_time_out(error: JobError) -> None:
     late = timed_out(error, 60.0, TIMEOUT)
     assert late is not None
     assert late.reason is Reason.TRANSACTION_TIMED_OUT

@@ -10,8 +10,9 @@ from confluent_kafka import KafkaError
 from ackwright.clients.kafka import Kafka
 from ackwright_stream import connection, kafka_errors
 from ackwright_stream.jobspec import Cluster, Reason
+from ackwright_stream.reasons import REASONS
 
-CODES = sorted(kafka_errors.UNREACHABLE | kafka_errors.UNAUTHENTICATED | kafka_errors.MISSING)
+CODES = sorted(kafka_errors.UNREACHABLE | kafka_errors.BUSY | kafka_errors.UNAUTHENTICATED | kafka_errors.MISSING)
 # Only the job is fenced; only the operator changes topics.
 OF_THE_JOB = sorted(connection.FENCED | connection.NOT_A_MEMBER)
 OF_THE_OPERATOR = {
@@ -42,6 +43,14 @@ def test_job_and_operator_have_the_same_reason_and_remedy(client: Kafka, code: i
     assert operators.reason is jobs.reason is known.reason
     assert operators.remedy == known.remedy
     assert jobs.message == f"{jobs.cause}; {known.remedy}"
+
+
+@pytest.mark.parametrize("code", sorted(kafka_errors.UNREACHABLE | kafka_errors.BUSY))
+def test_at_most_once_abandons_no_batch_for_the_state_of_the_brokers(code: int) -> None:
+    """Another attempt at the same batch can succeed, and its records would be lost for nothing."""
+    known = kafka_errors.meaning(code)
+    assert known is not None
+    assert not REASONS[known.reason].blames_batch
 
 
 @pytest.mark.parametrize("code", sorted(kafka_errors.MISSING))

@@ -193,7 +193,7 @@ class _Plain:
                 Reason.BATCH_FAILED,
                 f"the producer's queue stayed full for {self._timeout:g} s: {left} rows for topic {topic!r} out of a "
                 f"batch of {rows} could not be enqueued; check why the brokers do not acknowledge",
-            )
+            ) from KafkaException(KafkaError(KafkaError._QUEUE_FULL))
         self._producer.poll(min(remaining, _POLL_SECONDS))
 
 

@@ -297,7 +297,9 @@ class TopicSink:
 
         on_failure: as enqueuer() takes it.
         """
-        put: Enqueue = enqueuer(producer, topic, timeout=self._timeout, on_failure=on_failure)
+        # With a slow broker the queue may be full for as long as the transaction may last.
+        timeout = max(self._timeout, self.job.transaction_timeout_ms / 1000)
+        put: Enqueue = enqueuer(producer, topic, timeout=timeout, on_failure=on_failure)
         try:
             return sum(put(batch) for batch in rows)
         finally:
