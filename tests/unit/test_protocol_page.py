@@ -78,3 +78,9 @@ def test_every_variant_that_the_page_names_is_one_of_the_model() -> None:
     named = set(re.findall(rf"`((?:{prefixes})-[a-z0-9-]+)`", PROTOCOL.read_text()))
     assert len(named) > 20
     assert named <= VARIANTS.keys() | OF_MEMBERSHIP.keys()
+
+
+def test_rule_14_what_is_not_covered_is_documented() -> None:
+    text = (ROOT / "docs" / "guarantees.md").read_text()
+    assert "What is not covered" in text
+    assert "deposed group coordinator" in text.split("What is not covered", 1)[1]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -30,8 +29,6 @@ from integration.support.members import join
 from integration.support.rules import NewPipe, Pipe, is_pending, reason_of, rows, with_short_session
 from integration.support.wire import Wire
 from waiting import ANSWER, wait_until
-
-ROOT = Path(__file__).parents[3]
 
 
 def test_rule_09_a_read_waits_for_a_pending_position(pipe: NewPipe) -> None:
@@ -210,9 +207,3 @@ def test_rule_13_rows_are_not_counted_by_offsets(pipe: NewPipe) -> None:
     assert p.positions()[0] == 4
     assert p.take().positions[p.lane()] == 4  # not "beyond the end"
     writer.abort_transaction(ANSWER)
-
-
-def test_rule_14_what_is_not_covered_is_documented() -> None:
-    text = (ROOT / "docs" / "guarantees.md").read_text()
-    assert "What is not covered" in text
-    assert "deposed group coordinator" in text.split("What is not covered", 1)[1]

@@ -183,11 +183,12 @@ def test_readers_of_the_job_and_of_the_audit(
         view.lane_starts()
     with pytest.raises(Refused):
         compacted._hides(spec, TopicPartition("ackwright-lanes", 0, 0), 1, lambda message: False, 0.0)
+    soon = {"fetch.wait.max.ms": "10"}  # of the driver, which waits for the end of a topic at its start
     assert [settings for _, settings in recorded.created] == [
-        expected(spec, spec.topic_consumer),
+        expected(spec, spec.topic_consumer, **soon),
         expected(spec, spec.positions_consumer),
         expected(spec, spec.topic_consumer),
-        expected(spec, spec.topic_consumer, **{"isolation.level": "read_uncommitted"}),
+        expected(spec, spec.topic_consumer, **soon, **{"isolation.level": "read_uncommitted"}),
     ]
 
 

@@ -17,6 +17,9 @@ from ackwright_stream.kafka_errors import MISSING
 from ackwright_stream.positions import Lane
 
 _POLL_S = 0.5
+# A consumer reports the end of a partition when a fetch there is answered: by default after 500 ms, which a driver's
+# start would wait for.
+_FETCH = {"fetch.wait.max.ms": "10"}
 
 
 def read_to_end(job: JobSpec, topic: str, apply: Callable[[Message], None], is_own: Callable[[Message], bool]) -> None:
@@ -33,7 +36,7 @@ def read_to_end(job: JobSpec, topic: str, apply: Callable[[Message], None], is_o
     only if the refusal comes before the end.
     """
     sink = job.sink_of(KafkaSink)
-    consumer = Consumer(settings(sink.brokers(job.cluster), job.topic_consumer))
+    consumer = Consumer(settings(sink.brokers(job.cluster), job.topic_consumer, _FETCH))
     timeout = job.operation_timeout_ms / 1000
     try:
         ends = _ends_of(job, topic, consumer, timeout)
@@ -69,7 +72,8 @@ def _hides(job: JobSpec, start: TopicPartition, end: int, is_own: Callable[[Mess
     if start.offset >= end:
         return False
     sink = job.sink_of(KafkaSink)
-    consumer = Consumer(settings(sink.brokers(job.cluster), job.topic_consumer, sink.positions.uncommitted_reads))
+    uncommitted = sink.positions.uncommitted_reads
+    consumer = Consumer(settings(sink.brokers(job.cluster), job.topic_consumer, uncommitted, _FETCH))
     try:
         consumer.assign([start])
         while time.monotonic() < deadline:
