@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from ackwright.clients.kafka import Kafka
 from ackwright.clients.outcome import Outcome
 from ackwright.errors import AckwrightError
-from ackwright.planning.comparison import Comparison, Difference, ObservedTopic, compare, missing
+from ackwright.planning.comparison import Comparison, Difference, ObservedTopic, compare, missing, removing_records
 from ackwright.planning.guarantees import values
 from ackwright.planning.topic_work import too_few_brokers
-from ackwright.planning.topics import TopicPlan
+from ackwright.planning.topics import CLEANUP, COMPACT, TopicPlan, command_to_set
 from ackwright.wording import named
 from ackwright_stream.jobspec import Reason
 
@@ -48,8 +48,9 @@ def ensure(
     lag is among the differences.
 
     needed: topics that must exist, planned or not. Raises AckwrightError, before anything is written: TopicMissing,
-    BrokersTooFew, and why the brokers refuse a topic; later: BrokersUnreachable if the outcome stays unknown,
-    BrokersTooFew if the replicas do not get in sync.
+    BrokersTooFew, BrokersUnsupported if an existing topic of Ackwright's own is not compacted, and why the brokers
+    refuse a topic; later: BrokersUnreachable if the outcome stays unknown, BrokersTooFew if the replicas do not get in
+    sync.
     """
     deadline = clock() + timeout
     observed, comparison = _compared(kafka, plans, tuple(needed), read_topics)
@@ -100,8 +101,20 @@ def _compared(
             f"create {them}, or declare {them} under spec.topics",
         )
     comparison = compare(plans, observed)
+    _require_compacted(kafka, removing_records(plans, comparison.differences))
     _require_brokers(kafka, comparison.create)
     return observed, comparison
+
+
+def _require_compacted(kafka: Kafka, removing: Sequence[Difference]) -> None:
+    """Raises AckwrightError if there are such differences. Where there is an operator, it repairs them."""
+    if removing:
+        commands = (command_to_set(d.topic, CLEANUP, COMPACT) for d in removing)
+        raise AckwrightError(
+            Reason.BROKERS_UNSUPPORTED,
+            f"at {kafka.address}: {'; '.join(map(str, removing))}",
+            f"change it with {'; '.join(commands)}",
+        )
 
 
 def _require_brokers(kafka: Kafka, create: Sequence[TopicPlan]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ackwright.planning.replicas import Partition
-from ackwright.planning.topics import MIN_INSYNC, TopicPlan
+from ackwright.planning.topics import CLEANUP, MIN_INSYNC, TopicPlan
 
 IN_SYNC = "replicas in sync"  # a difference that the brokers fix, and no step
 
@@ -107,6 +107,15 @@ def differences(target: TopicPlan, actual: ObservedTopic) -> tuple[Difference, .
             present = "not set" if value is None else value
             unequal.append(Difference(target.name, setting.name, setting.value, present, setting.reason))
     return tuple(unequal)
+
+
+def removing_records(plans: Sequence[TopicPlan], unequal: Iterable[Difference]) -> tuple[Difference, ...]:
+    """The differences by which a topic of Ackwright's own removes records that are to be kept forever.
+
+    With cleanup.policy = compact,delete it removes them for their age, too.
+    """
+    own = {topic.name for topic in plans if topic.internal}
+    return tuple(d for d in unequal if d.topic in own and d.setting == CLEANUP)
 
 
 def missing(

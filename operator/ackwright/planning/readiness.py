@@ -17,7 +17,7 @@ from ackwright.planning.plan import DeliveryPlan
 from ackwright.planning.replicas import Racks
 from ackwright.planning.topic_steps import Brokers
 from ackwright.planning.topic_work import topic_work
-from ackwright.planning.topics import MIN_INSYNC, UNCLEAN, TopicPlan
+from ackwright.planning.topics import MIN_INSYNC, UNCLEAN, TopicPlan, command_to_set
 from ackwright.reasons import consequences
 from ackwright_stream.broker_requirements import (
     LONGEST_TRANSACTION,
@@ -278,9 +278,7 @@ def _internal(name: str, observed: Observed, f: int, plan: DeliveryPlan | None) 
     if topic.replication_factor < 2 * f + 1:
         remedies.append(f"give it {2 * f + 1} replicas: kafka-reassign-partitions")
     if topic.min_insync < f + 1:
-        remedies.append(
-            f"kafka-configs --alter --entity-type topics --entity-name {name} --add-config {MIN_INSYNC}={f + 1}"
-        )
+        remedies.append(command_to_set(name, MIN_INSYNC, f + 1))
     if remedies:
         return Check(
             name, bad, f"{state}; to survive {_failures(f)} it needs {2 * f + 1} and {f + 1}", "\n".join(remedies)

@@ -83,6 +83,11 @@ def is_compacted(policy: str) -> bool:
     return COMPACT in {part.strip() for part in policy.split(",")}
 
 
+def command_to_set(topic: str, setting: str, value: object) -> str:
+    """The command with which a person changes a setting of a topic."""
+    return f"kafka-configs --alter --entity-type topics --entity-name {topic} --add-config {setting}={value}"
+
+
 def _plan(topic: Topic, f: int, *, internal: str = "", keyed: bool = False) -> TopicPlan:
     """internal: the reason for the settings of a topic of Ackwright's own. keyed: as DeadLetters.keyed."""
     minimum, replicas = min_insync(topic, f) or f + 1, replication_factor(topic, f)

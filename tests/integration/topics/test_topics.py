@@ -23,6 +23,7 @@ from ackwright_stream.admin_client import AdminClient
 from ackwright_stream.broker_requirements import unmet_by_group
 from ackwright_stream.jobspec import INSTANCE_ID, Cluster, Reason
 from integration.support.members import join
+from integration.support.new_topics import set_topic
 from waiting import wait_until
 
 CONFIG = (Setting("min.insync.replicas", "2", "two"), Setting("cleanup.policy", "compact", "kept"))
@@ -88,6 +89,31 @@ def test_differences_of_an_existing_topic_are_reported_and_not_changed(
         "cleanup.policy": "delete",
     }
     assert topics(client, [name])[name].partitions == 2
+
+
+@pytest.mark.parametrize("policy", ["delete", "compact,delete"])
+def test_a_topic_of_ackwrights_own_is_refused_until_it_keeps_its_records(
+    kafka: EmbeddedKafka, client: Kafka, topic: Callable[..., str], topic_plan: TopicPlan, policy: str
+) -> None:
+    name = topic(config={"cleanup.policy": policy, "min.insync.replicas": "2"})
+    plans = [TopicPlan(name, 1, 3, "because", CONFIG, internal=True), topic_plan]
+    read_topics = functools.partial(topics, client)
+    with pytest.raises(AckwrightError, match=f"topic {name}: cleanup.policy is {policy}, planned is compact") as e:
+        ensure(client, plans, read_topics=read_topics)
+    assert e.value.reason is Reason.BROKERS_UNSUPPORTED
+    assert topics(client, [topic_plan.name]) == {}
+    set_topic(kafka.bootstrap_servers, name, "cleanup.policy", "compact")
+    created: list[str] = []
+
+    def is_accepted() -> bool:
+        try:
+            created.extend(ensure(client, plans, read_topics=read_topics).created)
+        except AckwrightError:
+            return False
+        return True
+
+    wait_until(is_accepted, "each broker knows the setting")
+    assert created == [topic_plan.name]
 
 
 def test_a_missing_source_topic_stops_before_anything_is_created(client: Kafka, topic_plan: TopicPlan) -> None:

@@ -13,6 +13,7 @@ from ackwright.clients.kafka import Kafka
 from ackwright.clients.outcome import Outcome
 from ackwright.errors import AckwrightError
 from ackwright.planning.comparison import ObservedTopic
+from ackwright.planning.guarantees import Setting
 from ackwright.planning.topics import TopicPlan
 from ackwright_stream.jobspec import Reason
 from unit.observed import topic
@@ -88,6 +89,30 @@ def test_of_several_topics_none_is_created_if_one_is_refused() -> None:
     with pytest.raises(AckwrightError, match="creating topic u failed"):
         ensure(cast(Kafka, brokers), BOTH, read_topics=brokers.read_topics, clock=lambda: brokers.now)
     assert brokers.existing == {}
+
+
+OWN = replace(PLAN, config=(Setting("cleanup.policy", "compact", "the last record is kept forever"),), internal=True)
+
+
+@pytest.mark.parametrize("policy", ["delete", "compact,delete"])
+def test_a_topic_of_ackwrights_own_that_removes_records_is_refused(policy: str) -> None:
+    brokers = Brokers()
+    brokers.existing = {"t": topic("t", partitions=2, config={"cleanup.policy": policy})}
+    plans = [OWN, replace(PLAN, name="u")]
+    with pytest.raises(AckwrightError, match="kept forever") as e:
+        ensure(cast(Kafka, brokers), plans, read_topics=brokers.read_topics, clock=lambda: brokers.now)
+    assert e.value.reason is Reason.BROKERS_UNSUPPORTED
+    assert e.value.remedy.endswith("--entity-name t --add-config cleanup.policy=compact")
+    assert "u" not in brokers.existing
+
+
+def test_a_declared_topic_with_the_same_difference_is_reported() -> None:
+    brokers = Brokers()
+    brokers.existing = {"t": topic("t", partitions=2, config={"cleanup.policy": "delete"})}
+    plans = [replace(OWN, internal=False)]
+    ensured = ensure(cast(Kafka, brokers), plans, read_topics=brokers.read_topics, clock=lambda: brokers.now)
+    assert ensured.created == ()
+    assert [(d.topic, d.setting) for d in ensured.differences] == [("t", "cleanup.policy")]
 
 
 @pytest.mark.parametrize("trial", [Outcome.DONE, Outcome.UNKNOWN, Outcome.EXISTS])
