@@ -61,6 +61,9 @@ endif
 test-all: check  ## make test and its slow tests: every variant, campaigns of kills, the demo
 	$(PYTEST) $(EVERYTHING); code=$$?; echo $(NOT_RUN_CLUSTER); exit $$code
 
+model: setup  ## every variant of the protocol's model, also the slow ones; half an hour (ARGS="NAME --traces")
+	@$(RUN)/python -m tests.model $(ARGS)
+
 e2e: check  ## the operator on a real cluster of the lab's own; as root (ARGS="tests/e2e -k lifecycle" narrows it)
 	$(RUN)/pytest $(if $(strip $(ARGS)),$(ARGS),tests/chart tests/lab tests/e2e)
 
@@ -140,5 +143,5 @@ lock: setup  ## resolve all dependencies again; the images get the same versions
 clean:  ## remove everything that make has created in the tree
 	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
-.PHONY: nightly audit-deps test-units words sbom chart reference pictures docs simulator console crd e2e help setup demo check test test-fast test-all chaos bench \
+.PHONY: model nightly audit-deps test-units words sbom chart reference pictures docs simulator console crd e2e help setup demo check test test-fast test-all chaos bench \
 	cluster cluster-down lock clean

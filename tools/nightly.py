@@ -48,6 +48,7 @@ def suites(campaign: Sequence[str]) -> dict[str, tuple[str, ...]]:
 
     return {
         "test-all": ("make", "test-all"),
+        "model": ("make", "model"),
         "e2e": ("make", "e2e"),
         "chaos": chaos(campaign or _KILLS),
         "chaos-stateful": chaos(_STATEFUL),

@@ -1,7 +1,8 @@
 """What a campaign does, in which order. Pure: it depends on the seed alone.
 
 A campaign consists of rounds, each with a new pipeline, so that its output is judged while it is small and each fault
-meets lanes in another state. Of four rounds in a row one has 128 lanes, and one runs complete jobs with Spark.
+meets lanes in another state. Of four rounds in a row one has 128 lanes. It and another one also run complete jobs with
+Spark.
 """
 
 from __future__ import annotations
@@ -103,7 +104,9 @@ def plan(
             shapes = shapes if rounds else sorted(shapes, key="spark".__ne__)  # a short campaign runs Spark as well
         shape = shapes.pop(0)
         count = min(left, KILLS_A_ROUND)
-        actions: list[Action] = list(_spark_kills(guarantee, dice, count)) if spark and shape == "spark" else []
+        actions: list[Action] = (
+            list(_spark_kills(guarantee, dice, count)) if spark and shape in ("spark", "wide") else []
+        )
         if count > KILLS_A_ROUND // 2:
             actions.append(dice.choice((Kill.BROKER_KILLED, Kill.BROKER_HUNG)))
         actions += _process_kills(dice, count - sum(map(kills_of, actions)))

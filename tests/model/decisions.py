@@ -358,6 +358,7 @@ VARIANTS = {
     "state-unstable": unsafe(DUPLICATED, "a start does not wait for pending offsets", stable=False, must_agree=False),
     "state-open-end": safe(
         "decisions are read only to an open transaction: the start halts, because positions disagree",
+        slow=True,
         reads_to_end=False,
     ),
     "state-disagree": unsafe(
@@ -408,7 +409,9 @@ VARIANTS = {
     "state-versions-removed": unsafe(
         LOST, "the file of a decision is removed before the next one is committed", versions=True, removes_late=False
     ),
-    "state-files": safe("positions, decision and output are a file of the batch's number", named=True, fenced=False),
+    "state-files": safe(
+        "positions, decision and output are a file of the batch's number", slow=True, named=True, fenced=False
+    ),
     "state-files-replaced": unsafe(
         ELSEWHERE, "a file replaces the one of its number", named=True, fenced=False, if_absent=False
     ),

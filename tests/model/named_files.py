@@ -198,6 +198,7 @@ VARIANTS = {
     "files-large": safe("the same, with four batches", slow=True),
     "files-generation": safe(
         "generations are never compared: a zombie's file has right rows, so it only delays its successor",
+        slow=True,
         n=2,
         batches=3,
         compares_generation=False,
@@ -209,6 +210,7 @@ VARIANTS = {
     ),
     "files-removed": safe(
         "the oldest file is removed once no request of its time is under way",
+        slow=True,
         batches=3,
         removes=True,
         removes_old_files_only=True,

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -100,7 +100,8 @@ class LaneProcess:
 
     def kill(self) -> None:
         if not self.ended:
-            self.signal(signal.SIGKILL)
+            with suppress(ProcessLookupError):  # it has ended since, and the process that forked it has reaped it
+                self.signal(signal.SIGKILL)
         self._process.wait(ANSWER)
 
     def result(self, timeout: float = 240) -> Result:

@@ -58,6 +58,13 @@ EXACTLY_ONCE = {
     "member-keeps-number": safe(
         "a driver keeps its number in a restart", keep_number=True, **{**RUNS, "starts": 2, "attempts": 1}
     ),
+    "member-keeps-number-copy": safe(
+        "the same with two attempts of a task and a late copy",
+        slow=True,
+        keep_number=True,
+        duplicates=1,
+        **{**RUNS, "starts": 2, "attempts": 2},
+    ),
     "member-copy-together": safe("a late copy, offsets and rows concurrently", duplicates=1, **LARGE),
     "member-three-starts": safe("three starts", starts=3, program="IRBTPE", start="GDIBTE", **LARGE),
     "member-three-tasks": safe("two offsets, three tasks", slow=True, attempts=3),
@@ -182,7 +189,7 @@ LANES_TOPIC = {
     ),
     # ---- final positions: a stop writes them, a start without positions resumes from them
     "member-final": safe("a stop commits positions and final positions in one transaction", **FINAL),
-    "member-final-starts": safe("the same, two starts", **FINAL_STARTS),
+    "member-final-starts": safe("the same, two starts", slow=True, **FINAL_STARTS),
     "member-final-copy": safe("the same, a late copy", slow=True, duplicates=1, **FINAL_STARTS),
     "member-final-open": unsafe(
         DIFFERS,

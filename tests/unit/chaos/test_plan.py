@@ -25,16 +25,17 @@ def test_a_seed_repeats_its_plan() -> None:
 
 
 @pytest.mark.parametrize("guarantee", list(Guarantee))
-def test_of_four_rounds_one_runs_spark_and_one_has_more_than_a_hundred_lanes(guarantee: Guarantee) -> None:
+def test_of_four_rounds_two_run_spark_and_one_of_them_has_more_than_a_hundred_lanes(guarantee: Guarantee) -> None:
     rounds = plan(guarantee, 1000, 1, FAULTS)
     assert len(rounds) == 20
     for first in range(0, 20, 4):
-        assert sum(r.runs_spark for r in rounds[first : first + 4]) == 1
-        assert sum(r.topics * r.partitions > 100 for r in rounds[first : first + 4]) == 1
+        (wide,) = [r for r in rounds[first : first + 4] if r.topics * r.partitions > 100]
+        assert wide.runs_spark
+        assert sum(r.runs_spark for r in rounds[first : first + 4]) == 2
 
 
-def test_every_fault_and_every_kill_happens_within_five_hundred_kills() -> None:
-    actions = [a for r in plan(Guarantee.EXACTLY_ONCE, 500, 1, FAULTS) for a in r.actions]
+def test_every_fault_and_every_kill_happens_within_a_thousand_kills() -> None:
+    actions = [a for r in plan(Guarantee.EXACTLY_ONCE, 1000, 1, FAULTS) for a in r.actions]
     kills = {kill for a in actions for kill in (a.kills if isinstance(a, Storm) else [a])}
     assert kills >= {*Fault, *Kill}
 

@@ -115,7 +115,8 @@ def test_a_killed_job_has_the_code_of_shells_and_no_failure(tmp_path: Path, watc
 def test_the_log_has_what_the_job_prints(tmp_path: Path, watch: Watch) -> None:
     (tmp_path / "job.log").write_text("of an earlier job")
     lines = f"final {json.dumps(REPORT.as_json())}\nof a transform\n"
-    program = f"import sys; print({lines!r}, end='', flush=True); print('an error', file=sys.stderr)"
+    # One write: print() would write the end of the line apart, and the other line could come between.
+    program = f"import sys; print({lines!r}, end='', flush=True); sys.stderr.write('an error\\n')"
     job = Job(SPEC, tmp_path, watch, command=[sys.executable, "-c", program])
     assert job.wait(30) == 0
     assert job.final() == REPORT
