@@ -126,6 +126,7 @@ class Memory:
     edited: float = _NEVER  # when the generation last changed
     steady: SteadyState | None = None
     written: str | None = None  # the resource's version after the last reconcile
+    namespace_uid: str | None = None  # which does not change during the pipeline's life
 
     def update_generation(self, generation: int | None, now: float) -> None:
         """Notes the generation of the present spec."""

@@ -133,7 +133,7 @@ class Observer:
     ) -> Observation:
         """Everything that the next steps depend on, with the state of Kafka."""
         generation = resource["metadata"].get("generation")
-        decision = self._decision(resource, status, declared, cluster)
+        decision = self._decision(resource, status, declared, cluster, memory.namespace_uid)
         pipeline = decision.pipeline
         conflicts = self._index.conflicting_declarations(resource, pipeline)
         recorded = recorded_topics(status, pipeline.metadata.annotations, conflicts)
@@ -159,11 +159,24 @@ class Observer:
             unreachable=memory.contact.is_lost(self._clock()),
         )
 
-    def _decision(self, resource: Object, status: Status, declared: Declaration, cluster: ClusterState) -> Decision:
+    def _decision(
+        self,
+        resource: Object,
+        status: Status,
+        declared: Declaration,
+        cluster: ClusterState,
+        namespace_uid: str | None,
+    ) -> Decision:
         """By which spec the pipeline runs now."""
         spec = resource["spec"]
         generation, now = resource["metadata"].get("generation") or 0, self._now()
-        present = Accepted(generation=generation, hash=digest(spec), spec=spec, since=format_time(now))
+        present = Accepted(
+            generation=generation,
+            hash=digest(spec),
+            spec=spec,
+            since=format_time(now),
+            namespace_uid=namespace_uid,
+        )
         return decide(
             resource,
             status,

@@ -24,7 +24,7 @@ from ackwright.apply.topic_changes import refusal
 from ackwright.clients.connections import Connections
 from ackwright.clients.deadline import limited
 from ackwright.clients.kafka import Kafka
-from ackwright.clients.kubernetes import Kubernetes
+from ackwright.clients.kubernetes import ApiError, Kubernetes
 from ackwright.conditions import report
 from ackwright.conditions.report import Outcome
 from ackwright.conditions.staleness import RENEWED_EVERY_S
@@ -38,7 +38,7 @@ from ackwright.observer import ClusterState, Observer, Reports
 from ackwright.pipeline_index import PipelineIndex
 from ackwright.planning.clusters import ClusterRole
 from ackwright.planning.declared import NeverValid, declaration, suspended
-from ackwright.planning.edits import expects_positions
+from ackwright.planning.edits import expects_positions, identity
 from ackwright.planning.kafka_work import KafkaWork, without_refused
 from ackwright.planning.observation import Observation
 from ackwright.planning.observed import KafkaState
@@ -138,6 +138,7 @@ class Reconciler:
             self._rollouts.end(meta["uid"])
             return self._report_never_valid(resource, status, declared.invalid)
 
+        memory.namespace_uid = memory.namespace_uid or self._namespace_uid(meta["namespace"], status)
         observation = self._observer.pipeline(resource, status, declared, cluster, memory)
         todo = self._plan(resource, observation)
         resource = self._write_intent(resource, observation, todo)
@@ -201,6 +202,14 @@ class Reconciler:
 
     # -- plan ------------------------------------------------------------------------------------------------------
 
+    def _namespace_uid(self, namespace: str, status: Status) -> str:
+        if status.accepted is not None and status.accepted.namespace_uid is not None:
+            return status.accepted.namespace_uid
+        answer = self._kubernetes.get("v1", "Namespace", "", namespace)
+        if answer is None:
+            raise ApiError(404, f"namespace {namespace} does not exist; its pipelines are about to be deleted")
+        return str(answer["metadata"]["uid"])
+
     def _plan(self, resource: Object, observation: Observation) -> _Plan:
         """The steps for an observed pipeline, without those that the brokers would refuse."""
         meta, now = resource["metadata"], self._now()
@@ -212,6 +221,7 @@ class Reconciler:
             meta["uid"],
             self._settings,
             observation.credentials,
+            identity=identity(observation.decision.accepted, meta["uid"]),
             run=observation.workload.run,
             expects_positions=observation.decision.accepted.expects_positions,
         )
@@ -244,7 +254,15 @@ class Reconciler:
         if edited is None or held is None:
             return ()
         expects = expects_positions(observation.status, observation.decision.pipeline, edited)
-        return check_objects(edited, plan(edited), uid, self._settings, held.hash, expects_positions=expects)
+        return check_objects(
+            edited,
+            plan(edited),
+            uid,
+            self._settings,
+            held.hash,
+            identity=identity(observation.decision.accepted, uid),
+            expects_positions=expects,
+        )
 
     def _without_refused(self, observation: Observation, work: KafkaWork) -> KafkaWork:
         """The work without the steps that fail in a dry run: these are neither taken nor recorded as intent."""

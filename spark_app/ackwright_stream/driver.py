@@ -34,7 +34,7 @@ from ackwright_stream.reports import StartPart, State
 from ackwright_stream.sinks import registry
 from ackwright_stream.sinks.base import Sink
 from ackwright_stream.spark_internals import executors, memory, session, version
-from ackwright_stream.standby import Standby
+from ackwright_stream.standby import Standby, announced
 from ackwright_stream.warm_up import start_workers, warm_up
 
 _ENDS_EVERY_S = 1.0
@@ -116,15 +116,16 @@ class Driver:
         threading.Thread(target=self._follow_ends, args=(cluster,), name="ends", daemon=True).start()
         sink = registry.for_driver(self._job, cluster)
         if self._job.standby:
+            address = self._progress.address and announced(self._progress.address)
             self._standby = Standby(
                 sink,
                 self._stop,
                 self._job.standby,
-                address=self._progress.address,
+                address=address,
                 require_ready=lambda: self._require_ready(spark),
             )
-            if self._progress.address:
-                sink.announce(self._progress.address)
+            if address:
+                sink.announce(address)
             self._progress.member = lambda: sink.member() if sink.is_member() else None
         try:
             while True:

@@ -191,7 +191,8 @@ class JobSpec:
     namespace: str
     guarantee: Guarantee
     group: str  # the consumer group whose committed offsets are the positions
-    # Of this pipeline among those with the same group, without spaces and semicolons: the resource's uid in a cluster.
+    # Of this pipeline among those with the same group, without spaces and semicolons: in a cluster the uids of its
+    # namespace and of the resource with a slash between them; of the resource alone if an earlier release has set it.
     identity: str
     cluster: Cluster
     schema_registry: SchemaRegistry | None  # None: no format needs it
@@ -253,6 +254,11 @@ class JobSpec:
             problems.append(f"identity: {self.identity!r} must have neither spaces nor semicolons ({RULE_8})")
         if problems:
             raise ValueError(f"jobspec breaks the protocol: {'; '.join(problems)}")
+
+    @property
+    def keeps_identity(self) -> bool:
+        """Whether positions are still this pipeline's after an orderly stop, because a driver is started again."""
+        return "/" in self.identity
 
     def _state_problems(self) -> Iterator[str]:
         if self.state is None:

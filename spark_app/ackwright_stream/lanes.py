@@ -240,11 +240,25 @@ class Lanes:
     def stop(self, offsets: Mapping[Lane, int]) -> None:
         """Records that the lanes end at these offsets, where they are.
 
-        The next driver finds them there even if the positions have expired meanwhile, and it may be one of another
-        pipeline.
+        The next driver finds them there even if the positions have expired meanwhile. Unless this one is started again
+        (JobSpec.keeps_identity), it may be one of another pipeline: otherwise that one could take over whenever this
+        pipeline is edited, or its pod evicted.
         """
-        final = {lane: replace(self._position(lane, offset), pipeline="") for lane, offset in offsets.items()}
+        identity = self.job.identity if self.job.keeps_identity else ""
+        final = {lane: replace(self._position(lane, offset), pipeline=identity) for lane, offset in offsets.items()}
         self.sink.stop(final, self.membership)
+
+    def require_newest(self, lane: Lane) -> None:
+        """Raises JobError(SUPERSEDED) if a newer driver has settled the lane, as it settles all of them.
+
+        Before a batch. A driver that was away for a while would otherwise learn it from its own commit, which is
+        refused; but its tasks and its advances would first end the newer driver's transactions, whose batch then fails.
+        Nothing is left to do where tasks stage rows: they end nobody's.
+        """
+        if self.sink.staging is None:
+            position = self.sink.peek([lane])[lane]
+            if position is not None:
+                positions.check_driver(position, self.driver)
 
     def read(self, lanes: Iterable[Lane]) -> Mapping[Lane, Position | None]:
         """The positions in the sink, of whichever topic, without fencing."""

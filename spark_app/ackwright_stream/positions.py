@@ -79,12 +79,15 @@ class Task:
 
 
 def own_or_foreign(position: Position, identity: str) -> Position:
-    """The position, as one of another program if another pipeline committed it.
+    """The position, as one of another program if another pipeline committed it. identity: JobSpec.identity.
 
-    That is a pipeline of the same name in another cluster, or one that was deleted while its driver could not stop in
-    order. Its driver may be alive.
+    That is a pipeline of the same name in another cluster, or `ackwright run` on some machine. Its driver may be alive.
+    A pipeline that was deleted and applied again has another uid in the same namespace, and one that an earlier release
+    has started has only its uid on record: both have a part of the identity.
     """
-    return position if position.pipeline in ("", identity) else replace(position, driver=0)
+    parts = identity.split("/")
+    own = not position.pipeline or not set(parts).isdisjoint(position.pipeline.split("/"))
+    return position if own else replace(position, driver=0)
 
 
 def current_position(

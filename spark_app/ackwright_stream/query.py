@@ -45,6 +45,7 @@ from ackwright_stream.spark_internals.execution import (
 from ackwright_stream.state_log import StateChain
 
 _POLL_S = 0.25
+_REREAD_S = 1.0
 _RANGES_NAMED = 5  # in the message of a failed batch
 log = logging.getLogger(__name__)
 
@@ -115,6 +116,7 @@ class Query:
         self._failed_batch: FailedBatch | None = None
         self._metrics: str | None = None  # as Output.metrics
         self._letters = dead_letters.Window()
+        self._newest_at = self._started  # when it was last known that no newer driver has settled
         self._delivered = -1  # the last batch
         self._observed = -1  # the last batch whose observed metrics were counted
         self._chain: StateChain | None = None  # of a stateful pipeline, once it runs
@@ -278,8 +280,8 @@ class Query:
         ranges = tuple(r for task in batch_tasks for r in task.ranges)
         ranges_known = time.monotonic()
         self._progress.start.ended(StartPart.QUERY)
-        self._check(ranges)
         fault_point("batch-start")
+        self._check(ranges)
         lanes = self._owned.lanes
         letters = self._letters if self._job.source.dead_letter_fraction is not None else None
         try:
@@ -356,6 +358,10 @@ class Query:
                     f"Spark reads {r.lane} from {r.start}, but its position is {self._positions[r.lane]}; this driver "
                     "restarts from the positions",
                 )
+        # Once a second: a newer driver takes longer to start than a batch that follows another takes.
+        if ranges and time.monotonic() - self._newest_at > _REREAD_S:
+            self._owned.lanes.require_newest(ranges[0].lane)
+            self._newest_at = time.monotonic()
 
     def _grow(self, ranges: tuple[Range, ...], duration_s: float) -> None:
         if self.size:

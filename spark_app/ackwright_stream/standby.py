@@ -14,12 +14,16 @@ from __future__ import annotations
 
 import ipaddress
 import logging
+import os
 import socket
 import threading
 import time
+import uuid
 from collections.abc import Callable
 from contextlib import suppress
 from enum import Enum, auto
+from functools import cache
+from pathlib import Path
 
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Reason, StandbyTimes
@@ -54,7 +58,7 @@ class Standby:
         stop: threading.Event,
         times: StandbyTimes,
         *,
-        address: str | None = None,  # at which this driver is reached
+        address: str | None = None,  # at which this driver is reached, as announced
         require_ready: Callable[[], None] = lambda: None,  # raises JobError if this driver could not take over
     ) -> None:
         self._sink, self._stop, self._address = sink, stop, address
@@ -96,7 +100,7 @@ class Standby:
                     self._stop.wait(_AGAIN_S)
                     continue
                 if answer is not _Answer.UNKNOWN:
-                    log.info("the driver at %s is gone; this one takes the pipeline", owner.address)
+                    log.info("the driver at %s is gone; this one takes the pipeline", owner.address.partition("@")[0])
                     break
             self._report_waiting()
             pause = min(2 * pause, _READ_AT_LEAST_EVERY_S) if owner.member == member else _READ_EVERY_S
@@ -132,7 +136,10 @@ class Standby:
 
     def _follow(self, member: str, address: str) -> _Answer:
         """Returns when the owner cannot be followed any more, or when stop is set."""
-        host, _, port = address.rpartition(":")
+        reached_at, _, host_id = address.partition("@")
+        if host_id not in ("", _this_host()):
+            return _Answer.UNKNOWN  # what answers here, or does not, is not the owner
+        host, _, port = reached_at.rpartition(":")
         host = host.strip("[]")
         if not (port.isascii() and port.isdigit() and int(port) < 65536):
             return _Answer.UNKNOWN
@@ -178,6 +185,25 @@ class Standby:
 
     def _is_silent(self, member: str) -> bool:
         return self._silence_s[member] > self._silent_s
+
+
+def announced(address: str) -> str:
+    """The address, host:port, as other drivers need it: a loopback address with the host that it is on.
+
+    On any other host it would name another process, or none.
+    """
+    host = address.rpartition(":")[0].strip("[]")
+    return f"{address}@{_this_host()}" if _is_here(host) else address
+
+
+@cache
+def _this_host() -> str:
+    """Names the loopback interface of this process: containers on one machine have their own."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot}-{os.stat('/proc/self/ns/net').st_ino}"
+    except OSError:  # not Linux
+        return f"{uuid.getnode():x}"
 
 
 def _is_here(host: str) -> bool:

@@ -29,6 +29,7 @@ RULES: list[dict[str, list[str]]] = [
     {"apiGroups": [""], "resources": ["configmaps", "persistentvolumeclaims"], "verbs": [*MANAGE, "deletecollection"]},
     {"apiGroups": [""], "resources": ["pods"], "verbs": [*MANAGE, "deletecollection"]},
     {"apiGroups": [""], "resources": ["services"], "verbs": ["list", "deletecollection"]},
+    {"apiGroups": [""], "resources": ["namespaces"], "verbs": ["get"]},
     {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]},
     EVENTS,
 ]

@@ -42,6 +42,8 @@ def other_value(value: Any) -> Any:
 def test_the_readme_names_exactly_the_values_that_restart_drivers(setting: str) -> None:
     changed = replace(SETTINGS, **{setting: other_value(getattr(SETTINGS, setting))})
     restarted = [
-        p.metadata.name for p in EXAMPLES if objects(p, plan(p), UID, changed) != objects(p, plan(p), UID, SETTINGS)
+        p.metadata.name
+        for p in EXAMPLES
+        if objects(p, plan(p), UID, changed, identity="uid") != objects(p, plan(p), UID, SETTINGS, identity="uid")
     ]
     assert bool(restarted) == (setting.upper() in documented())

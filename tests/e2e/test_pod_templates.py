@@ -60,7 +60,7 @@ def test_every_template_is_accepted_and_comes_back_as_it_is_rendered(api: ApiSer
     assert code == 201, stored["message"]
     pipeline = parse(document(template))
     assert parse(stored).spec == pipeline.spec, "defaults change nothing"
-    rendered = objects(pipeline, plan(pipeline), "uid", OperatorSettings())
+    rendered = objects(pipeline, plan(pipeline), "uid", OperatorSettings(), identity="uid")
     config = next(o for o in rendered if o["kind"] == "ConfigMap" and "executor.yaml" in o["data"])
     driver = rendered[-1]
     pod = driver["spec"]["template"]
@@ -78,7 +78,7 @@ def test_every_template_is_accepted_and_comes_back_as_it_is_rendered(api: ApiSer
 
 def test_control_the_namespace_refuses_a_pod_that_is_not_restricted(api: ApiServer) -> None:
     pipeline = parse(document({"sidecars": [{"name": "s", "image": "x"}]}))
-    rendered = objects(pipeline, plan(pipeline), "uid", OperatorSettings())
+    rendered = objects(pipeline, plan(pipeline), "uid", OperatorSettings(), identity="uid")
     pod = executor_pod(next(o for o in rendered if o["kind"] == "ConfigMap" and "executor.yaml" in o["data"]))
     del pod["spec"]["initContainers"][0]["securityContext"]
     code, answer = api.request("POST", f"/api/v1/namespaces/{NAMESPACE}/pods?dryRun=All", pod)

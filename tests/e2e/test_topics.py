@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from confluent_kafka import Consumer, ConsumerGroupState, TopicPartition
 from confluent_kafka.admin import NewTopic
 
 from ackwright.clients.kafka import Kafka
 from ackwright_stream.admin_client import AdminClient
 from ackwright_stream.jobspec import Cluster
 from e2e.command_line import ackwright
-from e2e.pipelines import Installation, Pipeline, pipeline, wait_until
+from e2e.pipelines import NAMESPACE, Installation, Pipeline, pipeline, wait_until
+from integration.support.members import alter_offsets, describe
+from integration.support.pipelines import read
 
 FLIGHTS = 20_000
 
@@ -84,3 +87,32 @@ def test_a_recreated_source_waits_for_accept_topic(installed: Installation, tmp_
         ackwright(installed, "accept-topic", p.name, p.source)
         p.wait_for("Ready", "True", "Delivering")
         p.wait_until_delivered()
+
+
+def test_moved_positions_wait_for_accept_positions(installed: Installation) -> None:
+    admin = AdminClient({"bootstrap.servers": installed.kafka})
+    with pipeline(installed, "exactly-once") as p:
+        p.wait_for("TopicsReady", "True")
+        p.produce_flights(2_000)
+        p.wait_until_delivered()
+        delivered = len(read(installed.kafka, p.sink))
+        p.apply(suspend=True)
+        p.wait_for("Ready", "False", "Suspended")
+        group, lanes = f"{NAMESPACE}.{p.name}", [TopicPartition(p.source, n) for n in range(3)]
+        # Kept over the suspension, so that no pipeline of the same name in another cluster takes it for its own.
+        settings = {"bootstrap.servers": installed.kafka, "group.id": group, "enable.auto.commit": False}
+        recorded = {x.metadata.partition("pipeline=")[2].split()[0] for x in Consumer(settings).committed(lanes, 30)}
+        assert {name.partition("/")[0] for name in recorded} == {
+            installed.get("namespace", NAMESPACE)["metadata"]["uid"]
+        }
+        wait_until(
+            lambda: describe(admin, group).state is ConsumerGroupState.EMPTY, "the driver's membership ends", 120
+        )
+        alter_offsets(admin, group, [TopicPartition(x.topic, x.partition, 0) for x in lanes])
+        p.apply(suspend=False)
+        p.wait_for("Stalled", "True", "PositionsMoved")
+        assert len(read(installed.kafka, p.sink)) == delivered
+        ackwright(installed, "accept-positions", p.name)
+        p.wait_for("Ready", "True", "Delivering")
+        p.wait_until_delivered()
+        assert len(read(installed.kafka, p.sink)) == 2 * delivered > 0  # as if they had not been delivered before

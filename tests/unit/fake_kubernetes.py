@@ -61,6 +61,8 @@ class FakeKubernetes(Kubernetes):
     # -- calls of the operator ---------------------------------------------------------------------------------
 
     def get(self, api_version: str, kind: str, namespace: str, name: str) -> Object | None:
+        if kind == "Namespace" and (kind, name) not in self.stored:
+            return {"metadata": {"name": name, "uid": f"uid-of-{name}"}}
         return _copy(self.stored.get((kind, name)))
 
     def apply(self, desired: Object) -> Object:

@@ -93,6 +93,14 @@ class Accepted(Model):
             "another one, and the pipeline halts."
         ),
     ] = False
+    namespace_uid: Annotated[
+        str | None,
+        Field(max_length=64),
+        About(
+            "The uid of the namespace, which the positions name: a pipeline of the same name in another cluster does "
+            "not take them over. Absent until the first edit of a pipeline that an earlier release has started."
+        ),
+    ] = None
 
 
 class EditStatus(Model):

@@ -60,6 +60,14 @@ class _Refusal:
     message: str
 
 
+def identity(accepted: Accepted, uid: str) -> str:
+    """JobSpec.identity of a pipeline that runs by this spec. uid: the resource's.
+
+    An upgrade from a release without the namespace's uid restarts no driver: it follows with the next edit.
+    """
+    return f"{accepted.namespace_uid}/{uid}" if accepted.namespace_uid else uid
+
+
 def expects_positions(status: Status, before: DeliveryPipeline | None, after: DeliveryPipeline) -> bool:
     """Whether the sink of an edited pipeline must have its positions. before: by the accepted spec, if that is valid.
 
@@ -320,7 +328,13 @@ def _rollback(
     if topics is not None and topics.status == "Unknown" and same_brokers:  # no spec would deliver
         return None
     back = previous.model_copy(
-        update={"spec": spec, "hash": hash_of(spec), "since": format_time(now), "delivered": True}
+        update={
+            "spec": spec,
+            "hash": hash_of(spec),
+            "since": format_time(now),
+            "delivered": True,
+            "namespace_uid": accepted.namespace_uid,  # which the edit's driver may have recorded
+        }
     )
     reason = job.reason if job else ConditionReason.DEADLINE_EXCEEDED.value
     why = f": {job.message}" if job and job.message else ""

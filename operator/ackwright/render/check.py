@@ -34,15 +34,16 @@ def check_objects(
     settings: OperatorSettings,
     edit: str,
     *,
+    identity: str,
     expects_positions: bool = False,
 ) -> tuple[Object, ...]:
     """The configuration and the pod that check an edit.
 
-    pipeline: as edited; edit: the hash of its spec; expects_positions: as Accepted.expects_positions.
+    pipeline: as edited; edit: the hash of its spec; uid, identity, expects_positions: as objects() takes them.
     """
-    rendered = objects(pipeline, plan, uid, settings, expects_positions=expects_positions)
+    rendered = objects(pipeline, plan, uid, settings, identity=identity, expects_positions=expects_positions)
     driver = next(o for o in rendered if o["kind"] in ("StatefulSet", "Job"))
-    config = job_config(pipeline, plan, uid, settings, expects_positions=expects_positions)
+    config = job_config(pipeline, plan, uid, settings, identity=identity, expects_positions=expects_positions)
     pod = owned(
         pipeline,
         uid,

@@ -50,16 +50,17 @@ def objects(
     settings: OperatorSettings,
     credentials: str = "",
     *,
+    identity: str,
     run: str | None = None,
     expects_positions: bool = False,
 ) -> tuple[Object, ...]:
     """All objects of the pipeline, in the order in which they are created.
 
-    uid: the pipeline's. credentials: a digest of its Secrets' versions; another one replaces the driver of an
-    unbounded pipeline, because connected clients do not read their credentials again. run: of a Job; None: run_of().
-    expects_positions: as Accepted.expects_positions.
+    uid: the pipeline's. identity: as JobSpec.identity. credentials: a digest of its Secrets' versions; another one
+    replaces the driver of an unbounded pipeline, because connected clients do not read their credentials again. run: of
+    a Job; None: run_of(). expects_positions: as Accepted.expects_positions.
     """
-    config = job_config(pipeline, plan, uid, settings, expects_positions=expects_positions)
+    config = job_config(pipeline, plan, uid, settings, identity=identity, expects_positions=expects_positions)
     return (
         *access(pipeline, uid),
         client_config(pipeline, plan, uid),
@@ -112,6 +113,7 @@ def job_config(
     uid: str,
     settings: OperatorSettings,
     *,
+    identity: str,
     expects_positions: bool = False,
 ) -> Object:
     """The jobspec and the executors' template. Its name is a digest of its content, so a restarted driver reads the
@@ -119,7 +121,7 @@ def job_config(
     job = jobspec(
         plan,
         master=_MASTER if has_executors(pipeline) else f"local[{plan.slots}]",
-        identity=uid,
+        identity=identity,
         secrets=SECRETS,
         progress_host="0.0.0.0",  # noqa: S104 (the pod's own network)
         progress_port=PROGRESS_PORT,

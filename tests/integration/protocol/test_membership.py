@@ -5,9 +5,11 @@ docs/protocol.md#rule-1 and #rule-8. Drivers of releases without a membership: t
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -21,7 +23,9 @@ from ackwright_stream.lanes import Outcome
 from ackwright_stream.ownership import Ownership
 from ackwright_stream.positions import Lane, Position, Range
 from ackwright_stream.sinks.base import Membership
+from ackwright_stream.sinks.kafka import offsets
 from ackwright_stream.sinks.kafka.membership import Member
+from ackwright_stream.sinks.kafka.transactions import SlotTransactions
 from integration.support.members import delete_group, describe, end_membership, join
 from integration.support.pipelines import assert_nothing_hangs
 from integration.support.rules import (
@@ -252,3 +256,36 @@ def test_a_driver_notices_within_seconds_that_another_program_has_joined(pipe: N
     assert reason_of(lambda: owned.lanes.advance(0, [Range(p.lane(), 0, 3)])) is Reason.POSITION_CONFLICT
     other.close()
     assert p.take(owned.driver).lanes.advance(0, [Range(p.lane(), 0, 3)])[0] is Outcome.DONE
+
+
+def test_a_start_makes_as_many_requests_for_many_lanes_as_for_few(
+    pipe: NewPipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One join, and the same reads and transactions: a start with 1,000 partitions does not take long."""
+    calls: Counter[str] = Counter()
+
+    def count(owner: Any, name: str) -> None:
+        original = getattr(owner, name)
+
+        def counted(*arguments: Any, **named: Any) -> Any:
+            calls[name] += 1
+            return original(*arguments, **named)
+
+        monkeypatch.setattr(owner, name, counted)
+
+    count(Member, "_await_join")
+    count(offsets, "read_committed")
+    count(SlotTransactions, "initialised")
+    count(SlotTransactions, "commit")
+
+    def start(p: Pipe) -> Counter[str]:
+        calls.clear()
+        p.take()
+        return Counter(calls)
+
+    few, many = pipe(), pipe()
+    add_partitions(many, 200)
+    first, restart = start(few), start(few)
+    assert first["_await_join"] == restart["_await_join"] == 1
+    assert first["commit"] == restart["commit"] == 1
+    assert (start(many), start(many)) == (first, restart)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 
 from ackwright_stream.delivery.at_most_once import claim_and_process
 from ackwright_stream.delivery.exactly_once import process_and_advance
@@ -23,7 +24,7 @@ from integration.support.older_release import OldDriver, OldTask
 from integration.support.pipelines import LANES, assert_nothing_hangs
 from integration.support.produce import produce_pairs
 from integration.support.rules import NewPipe, Pipe, reason_of, rows
-from waiting import wait_until
+from waiting import ANSWER, wait_until
 
 
 def old_driver(p: Pipe) -> OldDriver:
@@ -73,6 +74,36 @@ def test_a_task_of_an_earlier_release_cannot_commit_after_the_takeover(
     assert p.positions() == {0: 5, 1: 0}
     assert p.written() == [b"new"]
     assert_nothing_hangs(p.servers, p.sink)
+
+
+# As OLD_ENDS, of an advance under at-least-once, with the driver's own transactional.id.
+ADVANCE_ENDS = {0: Reason.TOPIC_REPLACED, 1: Reason.POSITION_CONFLICT, 2: Reason.POSITION_CONFLICT}
+
+
+@pytest.mark.parametrize("before", ADVANCE_ENDS)
+def test_an_advance_of_an_earlier_release_cannot_commit_after_the_takeover(pipe: NewPipe, before: int) -> None:
+    p = pipe("at-least-once")
+    steps = old_driver(p).advance(p.lane(), 5)
+    run(steps[:before])
+    owned = p.take()
+    assert owned.positions == {p.lane(0): 0, p.lane(1): 0}
+    owned.lanes.advance_all({p.lane(): 3})
+    assert reason_of(lambda: run(steps[before:])) is ADVANCE_ENDS[before]
+    owned.lanes.advance_all({p.lane(): 4})
+    assert p.positions() == {0: 4, 1: 0}
+
+
+def test_control_with_another_transactional_id_an_advance_of_an_earlier_release_commits_later(pipe: NewPipe) -> None:
+    """It has read the position before the takeover, and moves the lane over what its successor has not delivered."""
+    p = pipe("at-least-once")
+    old = old_driver(p)
+    old._producer = Producer({"bootstrap.servers": p.servers, "transactional.id": f"{p.source}-unfenced"})
+    old._producer.init_transactions(ANSWER)
+    steps = old.advance(p.lane(), 5)
+    run(steps[:1])
+    p.take().lanes.advance_all({p.lane(): 3})
+    run(steps[1:])
+    assert p.positions() == {0: 5, 1: 0}
 
 
 @pytest.mark.parametrize("guarantee", ["exactly-once", "at-most-once"])

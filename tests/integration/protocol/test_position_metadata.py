@@ -38,7 +38,24 @@ def test_a_pipeline_of_the_same_name_is_refused_and_disturbs_nobody(pipe: NewPip
     assert here.take().positions == {p.lane(0): 5, p.lane(1): 0}
 
 
-def test_it_may_take_over_after_an_orderly_stop_or_if_a_person_accepts_that(pipe: NewPipe) -> None:
+def test_it_is_refused_also_while_the_other_is_started_again(pipe: NewPipe) -> None:
+    """An edit or an eviction stops a driver in order, and another one of the same pipeline follows."""
+    here, there = of(p := pipe(), "namespace/uid"), of(p, "another-namespace/another-uid")
+    here.take().lanes.stop({p.lane(0): 0, p.lane(1): 0})
+    assert reason_of(there.take) is Reason.POSITIONS_MOVED
+    assert here.take().positions == {p.lane(0): 0, p.lane(1): 0}
+
+
+@pytest.mark.parametrize("earlier", ["uid", "namespace/uid-before"])
+def test_positions_of_an_earlier_release_and_of_a_resource_that_was_applied_again_are_its_own(
+    pipe: NewPipe, earlier: str
+) -> None:
+    before, now = of(p := pipe(), earlier), of(p, "namespace/uid")
+    before.take()
+    assert now.take().positions == {p.lane(0): 0, p.lane(1): 0}
+
+
+def test_it_may_take_over_after_a_final_stop_or_if_a_person_accepts_that(pipe: NewPipe) -> None:
     here, there = of(p := pipe(), "here"), of(p, "there")
     here.take().lanes.stop({p.lane(0): 0, p.lane(1): 0})
     there.take()

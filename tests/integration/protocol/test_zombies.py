@@ -8,6 +8,8 @@ import uuid
 from collections.abc import Mapping
 from pathlib import Path
 
+import pytest
+
 from ackwright.local.kafka import EmbeddedKafka
 from ackwright_stream.jobspec import ExitCode, JobSpec, KafkaSink
 from integration.support.lane_pipeline import assert_exactly_once, lane_pipeline, watched
@@ -86,11 +88,11 @@ def test_zombie_driver_does_not_advance_at_least_once(kafka: EmbeddedKafka, tmp_
 PARTITIONS = 3
 
 
-def spark_pipeline(kafka: EmbeddedKafka, directory: Path) -> tuple[JobSpec, str, str]:
+def spark_pipeline(kafka: EmbeddedKafka, directory: Path, guarantee: str = "exactly-once") -> tuple[JobSpec, str, str]:
     name = f"zombie-{uuid.uuid4().hex[:8]}"
     source, sink = f"{name}-in", f"{name}-out"
     create_topics(kafka.bootstrap_servers, source, sink, partitions=PARTITIONS)
-    return job_of(document(kafka.bootstrap_servers, name, "exactly-once", source, sink), directory), source, sink
+    return job_of(document(kafka.bootstrap_servers, name, guarantee, source, sink), directory), source, sink
 
 
 def assert_clean(kafka: EmbeddedKafka, spec: JobSpec, count: int, watcher: Watcher) -> None:
@@ -130,6 +132,34 @@ def test_zombie_driver_suspended_overtaken_and_continued_exactly_once(kafka: Emb
             second.job.drain()
             assert second.job.wait(WAIT) == ExitCode.OK
         assert_clean(kafka, spec, 3000, watcher)
+
+
+@pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
+def test_a_driver_that_was_away_does_not_disturb_the_next_one(
+    kafka: EmbeddedKafka, tmp_path: Path, guarantee: str
+) -> None:
+    """It continues at the start of a batch, before a heartbeat tells it, while the next one is in the same batch."""
+    servers = kafka.bootstrap_servers
+    spec, source, sink = spark_pipeline(kafka, tmp_path, guarantee)
+    feed(servers, source, PARTITIONS, 0, 100)
+    with running(spec, tmp_path / "first") as first:
+        first.until_position(PARTITIONS, 100)
+        started = first.arm("batch-start")
+        feed(servers, source, PARTITIONS, 100, 50)
+        first.arrived(started)
+        first.suspend()
+        with running(spec, tmp_path / "second") as second:
+            second.until_position(PARTITIONS, 150)
+            hit = second.arm("before-commit" if guarantee == "exactly-once" else "before-advance")
+            feed(servers, source, PARTITIONS, 150, 50)
+            second.arrived(hit)
+            first.release("batch-start")
+            first.resume()
+            assert first.job.wait(WAIT) == ExitCode.SUPERSEDED, first.job.failure()
+            second.release(hit.stem)
+            second.until_position(PARTITIONS, 200)
+            assert "the query failed" not in second.job.log.read_text()
+    assert judge(read(servers, sink), PARTITIONS, 200) == Verdict(0, 0, 0, 0)
 
 
 def test_two_drivers_that_are_always_restarted_deliver_exactly_once(kafka: EmbeddedKafka, tmp_path: Path) -> None:

@@ -26,12 +26,13 @@ _METADATA = re.compile(r"^ackwright/1 topic=(?P<topic>\S*) driver=(?P<driver>\d+
 class OldTask:
     """One task of one lane, whose steps are init, decide, send_offsets, write and commit. Each raises JobError."""
 
-    def __init__(self, job: JobSpec, lane: Lane, topic_id: str, driver: int) -> None:
+    def __init__(self, job: JobSpec, lane: Lane, topic_id: str, driver: int, producer: Producer | None = None) -> None:
+        """producer: initialised; None: one with the lane's transactional.id."""
         self._job, self._lane, self._topic_id = job, lane, topic_id
         self.driver = driver  # the driver's number
         name = f"{job.sink_of(KafkaSink).positions.lane_transactional_id_prefix}{lane}"
         servers = {"bootstrap.servers": job.cluster.bootstrap_servers}
-        self._producer = Producer({**servers, "transactional.id": name})
+        self._producer = producer or Producer({**servers, "transactional.id": name})
         self._claims = job.guarantee == "at-most-once"
         self._row_producer = Producer({**servers, "acks": "1", "retries": 0}) if self._claims else self._producer
 
@@ -92,7 +93,8 @@ class OldDriver:
         self._job, self._topic_id = job, topic_id
         name = job.sink_of(KafkaSink).positions.driver_transactional_id
         own = {"bootstrap.servers": job.cluster.bootstrap_servers, "transactional.id": name}
-        Producer(own).init_transactions(ANSWER)
+        self._producer = Producer(own)
+        self._producer.init_transactions(ANSWER)
         tasks = [OldTask(job, lane, topic_id, 0) for lane in lanes]
         for task in tasks:
             task.init()
@@ -102,6 +104,11 @@ class OldDriver:
             task.driver = self.number
             task.send_offsets(offset)
             task.commit()
+
+    def advance(self, lane: Lane, until: int) -> list[Callable[[], None]]:
+        """The steps that move the lane from 0 under at-least-once, behind the rows: it was initialised at the start."""
+        task = OldTask(self._job, lane, self._topic_id, self.number, self._producer)
+        return [partial(task.decide, 0), partial(task.send_offsets, until), task.commit]
 
     def task(self, lane: Lane) -> OldTask:
         """A task of this driver that has not begun."""

@@ -62,7 +62,7 @@ def rendered(number: int) -> tuple[Object, ...]:
         "spec": SPEC | PIPELINES[number],
     }
     pipeline = parse(document)
-    return objects(pipeline, plan(pipeline), UID, OperatorSettings())
+    return objects(pipeline, plan(pipeline), UID, OperatorSettings(), identity=UID)
 
 
 class World(FakeKubernetes):

@@ -39,7 +39,7 @@ def edited(field: str, value: Any) -> DeliveryPipeline:
 
 def pod(pipeline: DeliveryPipeline) -> Any:
     """The pod template of the driver."""
-    return objects(pipeline, plan(pipeline), "uid", OperatorSettings())[-1]["spec"]["template"]
+    return objects(pipeline, plan(pipeline), "uid", OperatorSettings(), identity="uid")[-1]["spec"]["template"]
 
 
 @pytest.mark.parametrize("field", EDITS)

@@ -18,7 +18,7 @@ from unit.render.pipelines import MINIMAL, UID, declared
 
 def converge(world: FakeKubernetes, trigger: Any, pull_secrets: tuple[str, ...]) -> None:
     pipeline = declared(MINIMAL, trigger=trigger)
-    desired = objects(pipeline, plan(pipeline), UID, OperatorSettings(image_pull_secrets=pull_secrets))
+    desired = objects(pipeline, plan(pipeline), UID, OperatorSettings(image_pull_secrets=pull_secrets), identity="uid")
     for _ in range(40):
         todo = steps(desired, workload(world.children(), UID), Situation(may_start=True))
         for step in todo:

@@ -41,12 +41,16 @@ def test_the_jobspec_keeps_state_in_the_directory_of_its_place() -> None:
 
 def test_in_a_cluster_the_driver_runs_the_tasks_with_the_volume() -> None:
     declared = pipeline(spark={"driver": {"cores": 2}})
-    config = job_config(declared, plan(declared), "uid", OperatorSettings())
+    config = job_config(declared, plan(declared), "uid", OperatorSettings(), identity="uid")
     job = from_json(config["data"]["job.json"])
     assert job.spark["spark.master"] == "local[2,4]"
     assert job.state is not None
-    [claim] = [o for o in objects(declared, plan(declared), "uid", OperatorSettings()) if "Claim" in o["kind"]]
-    driver = objects(declared, plan(declared), "uid", OperatorSettings())[-1]["spec"]["template"]["spec"]
+    [claim] = [
+        o for o in objects(declared, plan(declared), "uid", OperatorSettings(), identity="uid") if "Claim" in o["kind"]
+    ]
+    driver = objects(declared, plan(declared), "uid", OperatorSettings(), identity="uid")[-1]["spec"]["template"][
+        "spec"
+    ]
     mounted = {mount["name"]: mount["mountPath"] for mount in driver["containers"][0]["volumeMounts"]}
     volumes = {
         v["persistentVolumeClaim"]["claimName"]: v["name"] for v in driver["volumes"] if "persistentVolumeClaim" in v
@@ -99,12 +103,12 @@ def test_state_in_a_bucket_of_aws_has_the_identity_of_the_pod() -> None:
 
 def test_in_a_cluster_the_driver_of_state_in_a_bucket_has_its_secret_its_classes_and_no_volume() -> None:
     declared = pipeline(checkpoint=S3A)
-    rendered = objects(declared, plan(declared), "uid", OperatorSettings())
+    rendered = objects(declared, plan(declared), "uid", OperatorSettings(), identity="uid")
     assert not [o for o in rendered if "Claim" in o["kind"]]
     pod = rendered[-1]["spec"]["template"]["spec"]
     [secret] = [v["name"] for v in pod["volumes"] if v.get("secret", {}).get("secretName") == "keys"]
     mounts = {mount["name"]: mount["mountPath"] for mount in pod["containers"][0]["volumeMounts"]}
-    job = from_json(job_config(declared, plan(declared), "uid", OperatorSettings())["data"]["job.json"])
+    job = from_json(job_config(declared, plan(declared), "uid", OperatorSettings(), identity="uid")["data"]["job.json"])
     assert job.state is not None
     assert (job.state.checkpoint, job.state.credentials) == ("s3a://lake/state/p", mounts[secret])
     assert job.checkpoint is None
@@ -114,12 +118,14 @@ def test_in_a_cluster_the_driver_of_state_in_a_bucket_has_its_secret_its_classes
 
 def rendered_job(declared: DeliveryPipeline) -> tuple[JobSpec, dict[str, Any]]:
     """The jobspec of a pipeline in a cluster, and the pod template of its executors."""
-    data = job_config(declared, plan(declared), "uid", OperatorSettings())["data"]
+    data = job_config(declared, plan(declared), "uid", OperatorSettings(), identity="uid")["data"]
     return from_json(data["job.json"]), yaml.safe_load(data[TEMPLATE_KEY])
 
 
 def memory_of_driver(declared: DeliveryPipeline) -> str:
-    driver = objects(declared, plan(declared), "uid", OperatorSettings())[-1]["spec"]["template"]["spec"]
+    driver = objects(declared, plan(declared), "uid", OperatorSettings(), identity="uid")[-1]["spec"]["template"][
+        "spec"
+    ]
     return str(driver["containers"][0]["resources"]["limits"]["memory"])
 
 
@@ -147,7 +153,7 @@ def test_control_the_driver_runs_the_tasks_with_state_on_a_volume() -> None:
     assert job.slots == plan(declared).slots == 5
     assert "volume" in {s.name: s.reason for s in plan(declared).commit}["slots"]
     assert "env" not in template["spec"]["containers"][0]
-    pod = objects(declared, plan(declared), "uid", OperatorSettings())[-1]["spec"]["template"]["spec"]
+    pod = objects(declared, plan(declared), "uid", OperatorSettings(), identity="uid")[-1]["spec"]["template"]["spec"]
     assert "SPARK_DIST_CLASSPATH" not in {variable["name"] for variable in pod["containers"][0]["env"]}
 
 

@@ -15,6 +15,7 @@ from ackwright.render.workload import objects
 from ackwright.settings import OperatorSettings
 
 UID = "0e5b5ab4-8a6c-4b43-8b2c-3f1f0c2d9a11"
+NAMESPACE_UID = "b7a0c0de-2d0f-4f0e-9f43-6f1f2a9d7c22"
 SETTINGS = OperatorSettings()
 _ALL = [load(path)[0] for path in sorted((Path(__file__).parents[3] / "examples").glob("*.yaml"))]
 EXAMPLES = [example for example in _ALL if example.spec.state is None]
@@ -101,7 +102,7 @@ def _name(kind: str, role: str) -> str:
 def rendered(pipeline: DeliveryPipeline, settings: OperatorSettings = SETTINGS) -> dict[str, Object]:
     """The rendered objects by kind; the ConfigMap of the job is "job", that of the clients "clients", and the drivers'
     disruption budget "drivers"."""
-    rendered_objects = objects(pipeline, plan(pipeline), UID, settings)
+    rendered_objects = objects(pipeline, plan(pipeline), UID, settings, identity=f"{NAMESPACE_UID}/{UID}")
     by_kind = {_name(o["kind"], o["metadata"]["labels"]["ackwright.io/role"]): o for o in rendered_objects}
     assert len(by_kind) == len(rendered_objects)
     return by_kind

@@ -32,7 +32,7 @@ _RESOURCES = {
     ),
     *("validatingwebhookconfigurations", "mutatingwebhookconfigurations", "persistentvolumes"),
 }
-_READABLE_BY_NAME = {"namespaces"}
+_READABLE = {"namespaces"}
 _OF_SECRETS = {"get"}  # by name: list and watch return the content of all
 
 
@@ -44,8 +44,8 @@ def dangers(rules: Iterable[Rule]) -> list[str]:
 def _of_rule(rule: Rule) -> Iterator[str]:
     verbs, resources, groups = (set(rule.get(k, ())) for k in ("verbs", "resources", "apiGroups"))
     yield from (f"verb {v}" for v in sorted(verbs & _VERBS))
-    if rule.get("resourceNames") and verbs <= {"get"}:
-        resources -= _READABLE_BY_NAME
+    if verbs <= {"get"}:
+        resources -= _READABLE
     yield from (f"resource {r}" for r in sorted(resources & _RESOURCES))
     if "*" in groups:
         yield "group *"

@@ -19,7 +19,7 @@ SETTINGS = OperatorSettings(image_pull_secrets=("pull",))
 def check(**spec: Any) -> tuple[Object, Object, Any]:
     """The configuration, the pod, and the driver that the edit would start."""
     pipeline = declared(MINIMAL, **spec)
-    config, pod = check_objects(pipeline, plan(pipeline), "uid", SETTINGS, "0123456789")
+    config, pod = check_objects(pipeline, plan(pipeline), "uid", SETTINGS, "0123456789", identity="uid")
     return config, pod, driver(rendered(pipeline, SETTINGS))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+
 import pytest
 
 from ackwright_stream.positions import Lane, Position
@@ -18,10 +20,20 @@ def test_a_position_is_read_as_it_was_settled(topic_id: str, pipeline: str) -> N
     position = Position(7, topic_id, 3, pipeline)
     numbers = store.settled(NAMES, {A: position})
     assert all(0 <= number < 1 << 63 for number in numbers.values())
-    assert store.read(NAMES, numbers.get, [A, B], "3f1b0c0e-uid" if pipeline else "any") == {
-        A: position if pipeline != "local-host" else store.read(NAMES, numbers.get, [A], "3f1b0c0e-uid")[A],
-        B: None,
-    }
+    assert store.read(NAMES, numbers.get, [A, B], pipeline or "any") == {A: position, B: None}
+
+
+@pytest.mark.parametrize("recorded", ["namespace/before", "uid", "namespace/uid"])
+def test_a_position_of_a_resource_that_was_applied_again_and_of_an_earlier_release_is_own(recorded: str) -> None:
+    numbers = store.settled(NAMES, {A: Position(7, OLD, 3, recorded)})
+    assert store.read(NAMES, numbers.get, [A], "namespace/uid") == {A: Position(7, OLD, 3, "namespace/uid")}
+
+
+def test_a_position_that_an_earlier_release_has_committed_with_todays_jobspec_is_own() -> None:
+    """It does not know that the identity has parts."""
+    of_all_parts = int.from_bytes(hashlib.sha256(b"namespace/uid").digest()[:7])
+    numbers = {**store.settled(NAMES, {A: Position(7, OLD, 3)}), NAMES.pipeline: of_all_parts}
+    assert store.read(NAMES, numbers.get, [A], "namespace/uid") == {A: Position(7, OLD, 3, "namespace/uid")}
 
 
 def test_a_position_of_another_pipeline_does_not_have_this_pipelines_identity() -> None:

@@ -20,7 +20,7 @@ from ackwright_stream.jobspec import Reason, StandbyTimes
 from ackwright_stream.progress import Progress, serve
 from ackwright_stream.reports import State
 from ackwright_stream.sinks.base import Owner, Sink
-from ackwright_stream.standby import Standby
+from ackwright_stream.standby import Standby, announced
 from minimal_job import minimal_job
 from waiting import wait_until
 
@@ -147,6 +147,12 @@ def test_when_nobody_listens_at_an_address_of_this_machine() -> None:
         it.result.result(SECONDS)
 
 
+def test_when_nobody_listens_at_an_address_that_is_announced_on_this_host() -> None:
+    address = announced(f"127.0.0.1:{unused_port()}")
+    with waiting(Group(Owner(MEMBER, address, stopped=False))) as it:
+        it.result.result(SECONDS)
+
+
 def test_when_the_owners_process_is_no_member_for_long() -> None:
     """It may be about to join again: it may need some time for that."""
     with owner(lambda: None) as progress, waiting(Group(of(progress))) as it:
@@ -191,6 +197,19 @@ def test_when_a_driver_without_an_address_has_stopped_and_no_other_has_just_join
 
 
 # ------------------------------------------------ it does not
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]"])
+def test_not_because_nobody_listens_at_a_loopback_address_of_another_host(host: str) -> None:
+    address = f"{host}:{unused_port()}"
+    elsewhere = announced(address).replace("@", "@another-")
+    assert elsewhere != address
+    with waiting(Group(Owner(MEMBER, elsewhere, stopped=False))) as it:
+        assert it.still_waits()
+
+
+def test_an_address_that_other_hosts_can_reach_is_announced_as_it_is() -> None:
+    assert announced("10.0.0.7:4040") == "10.0.0.7:4040"
 
 
 def test_not_while_the_owner_lives() -> None:

@@ -5,7 +5,7 @@ table has the last one of each name, also when its older versions are cleaned up
 
     generation                          raised by each join; every commit of a driver has it
     driver                              the driver's number; 0: the positions were set by hand
-    pipeline                            a hash of the pipeline's identity; 0: of none
+    pipeline                            a hash of the first part of the pipeline's identity; 0: of none
     accepted                            the fingerprint of accepted positions
     snapshot                            of an Iceberg table: the id of the pipeline's last snapshot
     batch                               of a stateful pipeline: the last decided batch plus 1; 0: none was decided
@@ -127,11 +127,20 @@ def _chunks(text: str) -> Iterator[int]:
 
 
 def _number(identity: str) -> int:
-    return int.from_bytes(hashlib.sha256(identity.encode()).digest()[:7]) if identity else 0
+    """The number that is recorded for an identity: of its first part."""
+    first = identity.partition("/")[0]
+    return _hash(first) if first else 0
+
+
+def _hash(text: str) -> int:
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:7])
 
 
 def _pipeline(number: int, identity: str) -> str:
-    """The identity with this number: this pipeline's, none, or one that stands for another pipeline's."""
-    if number in (0, _number(identity)):
+    """The identity with this number: this pipeline's, none, or one that stands for another pipeline's.
+
+    That of a part of the identity is this pipeline's, see own_or_foreign(). Earlier releases record one of the whole.
+    """
+    if number in (0, _hash(identity), *map(_hash, identity.split("/"))):
         return identity if number else ""
     return f"another-{number:x}"
