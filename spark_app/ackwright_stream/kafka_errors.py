@@ -40,6 +40,11 @@ UNREACHABLE = frozenset(
         KafkaError.NOT_CONTROLLER,
         KafkaError.NOT_LEADER_FOR_PARTITION,  # the partition is new, or its leader has just moved
         KafkaError.LEADER_NOT_AVAILABLE,
+        # Brokers and clients learn of a new leader one after the other.
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+        KafkaError.OFFSET_NOT_AVAILABLE,
+        KafkaError.REPLICA_NOT_AVAILABLE,
     }
 )
 # What they have been asked is not possible yet.

@@ -61,6 +61,16 @@ def test_the_last_positions_are_copied_once(consumer: Callable[..., type[StubCon
     assert kind.commits == [("ops.flights.lag", 7)]
 
 
+def test_the_copy_of_a_lane_that_does_not_move_does_not_expire(
+    consumer: Callable[..., type[StubConsumer]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind, subject = consumer(answers=True), mirror()
+    subject.stop({LANE: 7})
+    monkeypatch.setattr(lag_mirror, "_ALL_EVERY_S", -1.0)  # it is time again
+    subject.stop({LANE: 7})
+    assert kind.commits == [("ops.flights.lag", 7)] * 2
+
+
 def test_a_copy_without_an_answer_ends_and_is_repeated(consumer: Callable[..., type[StubConsumer]]) -> None:
     kind, subject = consumer(answers=False), mirror()
     started = time.monotonic()

@@ -20,6 +20,7 @@ from ackwright_stream.jobspec import JobSpec, KafkaSink
 from ackwright_stream.positions import Lane, Position
 
 _EVERY_S = 5.0
+_ALL_EVERY_S = 3600.0  # brokers drop an offset that nobody has committed for offsets.retention.minutes
 _ANSWER_S = 5.0
 _POLL_S = 0.1
 log = logging.getLogger(__name__)
@@ -38,6 +39,7 @@ class LagMirror:
         self._names = job.sink_of(KafkaSink).positions
         self._lanes = frozenset(lanes)
         self._copied: dict[Lane, int] = {}
+        self._all_at = time.monotonic()  # when all were last copied
         self._consumer: Consumer | None = None
         self._answers: list[KafkaError | None] = []  # to the last commit
         self._end = threading.Event()
@@ -70,6 +72,9 @@ class LagMirror:
         try:
             if self._end.is_set() and not final:
                 return  # the thread has read them before the final ones were copied
+            if time.monotonic() - self._all_at > _ALL_EVERY_S:
+                self._copied.clear()
+                self._all_at = time.monotonic()
             news = {lane: offset for lane, offset in offsets.items() if self._copied.get(lane) != offset}
             partitions = [TopicPartition(lane.topic, lane.partition, offset) for lane, offset in news.items()]
             if partitions and self._commit(partitions):
