@@ -131,10 +131,11 @@ class Source(Model):
     max_offsets_per_trigger: Annotated[
         Offsets | None,
         About(
-            "The largest number of records in a micro-batch, over all topics. Default under exactly-once: "
+            "The largest number of records in a micro-batch, over all topics. Default under exactly-once, and for a "
+            "sink that ends a transaction of any guarantee after a time: "
             f"{OFFSETS_PER_TRANSACTION:,} for each task, of which there are as many as partitions and at most as many "
             "as processors of Spark, with autoscaling those of executor.instances; a task's transaction may last "
-            f"{TRANSACTION_TIMEOUT_MS // 1000} s. Unlimited under the other guarantees."
+            f"{TRANSACTION_TIMEOUT_MS // 1000} s. Otherwise unlimited."
         ),
     ] = None
     format: Annotated[Format, About("How values are read.")] = Format.BINARY

@@ -55,7 +55,8 @@ def validations(sinks: type[SinkSpec] = SinkSpec) -> tuple[Validation[DeliveryPi
         _standby_outside_kafka(sinks),
         _without_registry(sinks),
         *_dead_letters(sinks),
-        _compacted_letters(sinks),
+        _topics_of_letters(sinks, keyed=True),
+        _topics_of_letters(sinks, keyed=False),
     )
 
 
@@ -177,36 +178,43 @@ def _dead_letters(sinks: type[SinkSpec]) -> Iterator[Validation[DeliveryPipeline
     )
 
 
-def _compacted_letters(sinks: type[SinkSpec]) -> Validation[DeliveryPipeline]:
-    """That the topic of keyed dead letters is compacted, as far as it is declared."""
-    names = [name for name, sink in sinks.kinds().items() if sink.KEYED_DEAD_LETTERS]
+def _topics_of_letters(sinks: type[SinkSpec], *, keyed: bool) -> Validation[DeliveryPipeline]:
+    """That a topic of dead letters is compacted if they are keyed, and otherwise not, as far as it is declared."""
+    names = [
+        name
+        for name, sink in sinks.kinds().items()
+        if sink.can_have_dead_letters() and sink.DEAD_LETTERS_IN == "topic" and sink.KEYED_DEAD_LETTERS is keyed
+    ]
 
     def find(pipeline: DeliveryPipeline) -> Iterator[Broken]:
         sink = pipeline.spec.sink.declared_if_valid
         letters = sink.dead_letters() if sink else None
+        if letters is None or letters.kind != "topic" or letters.keyed is not keyed:
+            return
         for i, topic in enumerate(pipeline.spec.topics):
-            policy = topic.config.get(CLEANUP, COMPACT)
-            if letters and letters.keyed and topic.name == letters.name and not is_compacted(policy):
+            policy = topic.config.get(CLEANUP)
+            if topic.name == letters.name and policy is not None and is_compacted(policy) is not keyed:
                 yield Broken(f"spec.topics[{i}].config[{CLEANUP!r}]", policy)
 
     def cel(name: str) -> Cel:
-        letters = f"self.sink.{name}.deadLetter"
+        letters, compacted = f"self.sink.{name}.deadLetter", f"t.config['{CLEANUP}'].contains('{COMPACT}')"
         return Cel(
             f"!has(self.topics) || !has(self.sink.{name}) || !has({letters}) || self.topics.all(t, "
             f"t.name != {letters}.topic || !has(t.config) || !('{CLEANUP}' in t.config) || "
-            f"t.config['{CLEANUP}'].contains('{COMPACT}'))",
+            f"{compacted if keyed else f'!{compacted}'})",
             on="spec",
             at=".topics",
         )
 
-    return Validation(
-        f"must have {COMPACT} for the dead-letter topic of {one_of(names)}: a repeated batch replaces its dead letters "
-        "there by their keys",
-        f"remove it, or write {COMPACT}",
-        ("spec.topics", "spec.sink"),
-        find,
-        cel=tuple(map(cel, names)),
+    of = f"for the dead-letter topic of {one_of(names)}"
+    message = (
+        f"must have {COMPACT} {of}: a repeated batch replaces its dead letters there by their keys"
+        if keyed
+        else f"must not have {COMPACT} {of}: dead letters have the keys of their records, and only one of each key "
+        "would stay"
     )
+    remedy = f"remove it, or write {COMPACT}" if keyed else "remove it, or write delete"
+    return Validation(message, remedy, ("spec.topics", "spec.sink"), find, cel=tuple(map(cel, names)))
 
 
 def one_of(names: Iterable[str]) -> str:

@@ -199,6 +199,16 @@ def test_the_topic_of_keyed_dead_letters_is_compacted(name: str, config: dict[st
     assert policies == {"other": config.get("cleanup.policy"), "bad": policy}
 
 
+@pytest.mark.parametrize(("policy", "is_refused"), [("delete", False), ("compact", True), ("compact,delete", True)])
+def test_a_topic_that_keeps_one_record_of_each_key_is_no_dead_letter_topic_of_kafka(
+    policy: str, is_refused: bool
+) -> None:
+    described = document()
+    config = {"cleanup.policy": policy}
+    described["spec"]["topics"] = [{"name": topic, "partitions": 2, "config": config} for topic in ("other", "bad")]
+    assert [f for f, _ in problems(described)] == ["spec.topics[1].config['cleanup.policy']"] * is_refused
+
+
 def observed(config: dict[str, str]) -> ObservedTopic:
     return ObservedTopic("bad", "id", (Partition(0, (1, 2, 3), frozenset((1, 2, 3)), 1),), {MIN_INSYNC: "2", **config})
 
