@@ -34,6 +34,7 @@ _PROMOTIONS = {
     "bytes": {"bytes", "string"},
 }
 _DIGITS = decimal.Context(prec=60)
+_RANGES = {"int": range(-(2**31), 2**31), "long": range(-(2**63), 2**63)}
 _COLUMNS = {
     **{"boolean": pa.bool_(), "int": pa.int32(), "long": pa.int64(), "float": pa.float32(), "double": pa.float64()},
     **{"bytes": pa.binary(), "string": pa.string(), "fixed": pa.binary(), "enum": pa.string()},
@@ -45,6 +46,18 @@ _TIMES = {
     "local-timestamp-millis": pa.timestamp("us"),
     "local-timestamp-micros": pa.timestamp("us"),
 }
+# Logical types without another column type, by what they annotate.
+_PLAIN = {
+    "int": {"time-millis"},
+    "long": {"time-micros", "timestamp-nanos", "local-timestamp-nanos"},
+    "bytes": {"big-decimal"},
+    "fixed": {"uuid", "duration"},
+    "string": {"uuid"},
+}
+
+
+class _OtherMeaning(Undecodable):
+    """Schemas whose values would be read with another meaning. No record of the writer is read then."""
 
 
 class Schema:
@@ -158,12 +171,15 @@ class _Compiler:
             for branch in (*(b for b in r if self._r.at(b)["type"] == w["type"]), *r):
                 try:
                     return self.value(w, branch)
+                except _OtherMeaning:
+                    raise
                 except Undecodable:
                     continue
             raise Undecodable(f"{w['type']} is in no branch of the reader's union")
         kind, target = w["type"], r["type"]
         if target not in _PROMOTIONS.get(kind, {kind}):
             raise Undecodable(f"{kind} is not {target}")
+        _require_same_meaning(w, r)
         if kind == "record":
             return self._record(w, r)
         if kind == "array":
@@ -187,6 +203,8 @@ class _Compiler:
         for branch in w:
             try:
                 branches.append(self.value(branch, r))
+            except _OtherMeaning:
+                raise
             except Undecodable as e:
                 branches.append(refused(str(e)))
 
@@ -227,15 +245,22 @@ class _Compiler:
         return read
 
     def _default(self, node: Any, value: Any) -> Any:
-        """A default of the reader's schema, which JSON describes, as a value. In a union it is of the first type."""
+        """A default of the reader's schema, which JSON describes, as a value. Raises Undecodable if it is none."""
         node = self._r.at(node)
         if isinstance(node, list):
-            node = self._r.at(node[0] if value is not None or self._r.at(node[0])["type"] == "null" else node[-1])
+            kinds = {self._r.at(n)["type"]: self._r.at(n) for n in node}
+            node = kinds["null"] if value is None and "null" in kinds else next(kinds[k] for k in kinds if k != "null")
+        if not _is_default(node, value):
+            raise Undecodable(f"the default {value!r:.80} is no {node['type']}")
         kind = node["type"]
         if value is None:
             return None
         if kind == "record":
-            return {f["name"]: self._default(f["type"], value.get(f["name"], f.get("default"))) for f in node["fields"]}
+            absent = [f for f in node["fields"] if f["name"] not in value]
+            if any("default" not in f for f in absent):
+                raise Undecodable(f"the default of {node['name']} has not all fields")
+            content = {**{f["name"]: f["default"] for f in absent}, **value}
+            return {f["name"]: self._default(f["type"], content[f["name"]]) for f in node["fields"]}
         if kind == "array":
             return [self._default(node["items"], v) for v in value]
         if kind == "map":
@@ -244,6 +269,22 @@ class _Compiler:
             value = value.encode("latin-1")
         convert = _convert(node)
         return convert(value) if convert else value
+
+
+def _is_default(node: Mapping[str, Any], value: Any) -> bool:
+    """Whether a value in JSON is one of a type, apart from its parts."""
+    kind = node["type"]
+    if kind in _RANGES:
+        return type(value) is int and value in _RANGES[kind]
+    if kind in ("bytes", "fixed"):
+        is_bytes = isinstance(value, str) and all(character <= "\u00ff" for character in value)
+        return is_bytes and (kind == "bytes" or len(value) == node["size"])
+    if kind == "enum":
+        return value in node["symbols"]
+    if kind in ("float", "double"):
+        return type(value) in (int, float)
+    types = {"null": type(None), "boolean": bool, "string": str, "array": list, "map": dict, "record": dict}
+    return type(value) is types[kind]
 
 
 # ------------------------------------------------ the parts of the binary form
@@ -350,6 +391,21 @@ def _enum(w: Mapping[str, Any], r: Mapping[str, Any]) -> Read:
 
 
 # ------------------------------------------------ logical types
+
+
+def _require_same_meaning(w: Mapping[str, Any], r: Mapping[str, Any]) -> None:
+    """Raises _OtherMeaning if the reader's logical type makes another value of what the writer has written.
+
+    A plain number or plain bytes may get a logical type, and may be without it.
+    """
+    ours = _logical(r)
+    theirs = _logical(w) or ("text" if w["type"] == "string" else None)
+    if w.get("logicalType") in _PLAIN.get(w["type"], ()):
+        theirs = w["logicalType"]
+    if ours is None or theirs is None:
+        return
+    if theirs != ours or (ours == "decimal" and w.get("scale", 0) != r.get("scale", 0)):
+        raise _OtherMeaning(f"{theirs} of the writer is {ours} of the reader, or of another scale")
 
 
 def _converted(read: Read, r: Mapping[str, Any]) -> Read:

@@ -92,7 +92,7 @@ def parsed(raw: DataFrame, source: Source, registry: SchemaRegistry | None) -> P
     answer = spark_schema(pa.schema([("malformed", pa.bool_()), ("record", kind)]))
 
     def decode(values: pa.Array) -> pa.Array:
-        records = [_record(value, server, format_, text) for value in values.to_pylist()]
+        records = [_record(value, server, format_, text, source.subject) for value in values.to_pylist()]
         malformed = pa.array([isinstance(r, _Malformed) for r in records], pa.bool_())
         fitting, bad = _fitting([None if isinstance(r, _Malformed) else r for r in records], kind)
         return pa.StructArray.from_arrays(
@@ -123,12 +123,17 @@ def with_text_values(
     return output.select(*others, _FORMATS[format_].text_of_columns(record, kind, declared).alias("value"))
 
 
-def with_decoded_values(records: DataFrame, format_: Format, registry: SchemaRegistry | None) -> DataFrame:
-    """The sink's records with the content of their values as text; bytes that are no record stay bytes."""
+def with_decoded_values(
+    records: DataFrame, format_: Format, registry: SchemaRegistry | None, subject: str | None = None
+) -> DataFrame:
+    """The sink's records with the content of their values as text; bytes that are no record stay bytes.
+
+    subject: of the schema of the output; its context has the ids.
+    """
     server = required(registry)
 
     def decode(values: pa.Array) -> pa.Array:
-        return pa.array([_text_of_bytes(value, server, format_) for value in values.to_pylist()], pa.binary())
+        return pa.array([_text_of_bytes(value, server, format_, subject) for value in values.to_pylist()], pa.binary())
 
     return records.withColumn("value", F.arrow_udf(decode, "binary")(F.col("value")))
 
@@ -137,20 +142,22 @@ class _Malformed:
     """Stands for a record that cannot be decoded."""
 
 
-def _text_of_bytes(value: bytes | None, registry: SchemaRegistry, format_: Format) -> bytes | None:
-    record = _record(value, registry, format_, None)
+def _text_of_bytes(value: bytes | None, registry: SchemaRegistry, format_: Format, subject: str | None) -> bytes | None:
+    record = _record(value, registry, format_, None, subject)
     if record is None or value is None:
         return None
     return value if isinstance(record, _Malformed) else _FORMATS[format_].text(record)
 
 
-def _record(value: bytes | None, registry: SchemaRegistry, format_: Format, reader: str | None) -> Any:
+def _record(
+    value: bytes | None, registry: SchemaRegistry, format_: Format, reader: str | None, subject: str | None
+) -> Any:
     """The record of a value, by its own schema if reader is None; None for no value."""
     if value is None:
         return None
     if len(value) < _PREFIX or value[0] != _MAGIC:
         return _Malformed()
-    decode = _decoder(registry, int.from_bytes(value[1:_PREFIX], "big"), format_, reader)
+    decode = _decoder(registry, int.from_bytes(value[1:_PREFIX], "big"), format_, reader, subject)
     if decode is None:
         return _Malformed()
     try:
@@ -161,10 +168,11 @@ def _record(value: bytes | None, registry: SchemaRegistry, format_: Format, read
 
 @lru_cache(maxsize=512)
 def _decoder(
-    registry: SchemaRegistry, schema_id: int, format_: Format, reader: str | None
+    registry: SchemaRegistry, schema_id: int, format_: Format, reader: str | None, subject: str | None
 ) -> Callable[[bytes, int], Any] | None:
     """None: the registry has no such schema, or it does not resolve to the reader's."""
-    answer = get(registry, f"/schemas/ids/{schema_id}")
+    in_context = f"?subject={quote(subject, safe='')}" if subject and subject.startswith(":.") else ""
+    answer = get(registry, f"/schemas/ids/{schema_id}{in_context}")
     if answer is None or answer.get("schemaType", "AVRO") != _FORMATS[format_].TYPE:
         return None
     try:

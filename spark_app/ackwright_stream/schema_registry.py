@@ -29,6 +29,8 @@ _ONE_TRY_S = 10.0
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 2.0
 _NO_SUBJECT, _NO_VERSION, _NO_SCHEMA, _INVALID_SCHEMA = 40401, 40402, 40403, 42201
 _INCOMPATIBLE = 409
+_LARGEST_ID = 2**31 - 1  # of Confluent's registry, for which a path with a larger one does not exist
+_CONTEXT = ":."  # the beginning of a subject that is not in the default context
 AVRO = "AVRO"  # the kind of a schema that names none
 
 
@@ -55,6 +57,11 @@ class _Answer:
         return code if isinstance(code, int) else None
 
     @property
+    def is_other_path(self) -> bool:
+        """Whether the registry has no such path."""
+        return self.status == 404 and self.error_code is not None
+
+    @property
     def message(self) -> str:
         text = self.body.get("message") if isinstance(self.body, dict) else None
         return " ".join(str(text or f"HTTP status {self.status}").split())[:400]
@@ -68,10 +75,14 @@ class RegistryClient:
         self._address = urlsplit(registry.url)
         self.name = f"the schema registry {registry.url}"
 
-    def by_id(self, schema_id: int) -> Schema | None:
-        """The schema with an id, which never changes; None if the registry has none."""
-        answer = self._request("GET", f"/schemas/ids/{schema_id}")
-        if answer.error_code == _NO_SCHEMA:
+    def by_id(self, schema_id: int, subject: str | None = None) -> Schema | None:
+        """The schema with an id, which never changes; None if the registry has none.
+
+        subject: one in whose context the id counts; None: the default context.
+        """
+        in_context = f"?subject={quote(subject, safe='')}" if subject and subject.startswith(_CONTEXT) else ""
+        answer = self._request("GET", f"/schemas/ids/{schema_id}{in_context}")
+        if answer.error_code == _NO_SCHEMA or (schema_id > _LARGEST_ID and answer.is_other_path):
             return None
         body = self._body(answer, f"reading schema {schema_id}")
         return _schema(body, schema_id)
@@ -207,7 +218,7 @@ class RegistryClient:
 
     def _file(self, file: Path) -> bytes:
         try:
-            return file.read_bytes()
+            return file.read_bytes().strip()  # an editor adds a line break
         except OSError as e:
             raise _error(
                 Reason.REGISTRY_LOGIN_REFUSED,

@@ -127,8 +127,9 @@ class KafkaReader:
         records = source.read_batch(
             self._spark, self._job, self._topics, self._begin, self._end, **letter_topic.COMMITTED
         )
-        if self._sink.output_schema is not None:
-            records = audit_schemas.with_decoded_values(records, self._sink.format, self._job.schema_registry)
+        if (schema := self._sink.output_schema) is not None:
+            format_, registry = self._sink.format, self._job.schema_registry
+            records = audit_schemas.with_decoded_values(records, format_, registry, schema.subject)
         relevant = self._relevant(records)
         if required.keys_only:
             first = F.min_by(F.struct(*relevant.columns), "offset").alias("first")

@@ -26,6 +26,7 @@ from ackwright_stream.formats.registered import (
     name_of,
     no_columns_problem,
     record_column,
+    require_valid,
     required,
     value_fields,
 )
@@ -42,7 +43,7 @@ def parse(records: DataFrame, source: Source, registry: SchemaRegistry | None = 
     and its columns are null.
     """
     schema, registry = required(source.schema, "source.schema"), required(registry, "schema_registry")
-    read = partial(_decoder, schema, tuple(source.writer_schemas.items()), registry)
+    read = partial(_decoder, schema, tuple(source.writer_schemas.items()), registry, source.subject)
     decode, decoded = decode_udf(avro_schema.read(schema).spark, read), F.col("decoded")
     remaining = F.when(F.col("fast").isNull(), F.col(f"{METADATA}.value"))
     record = F.coalesce(F.col("fast"), decoded["record"]).alias("record")
@@ -73,7 +74,7 @@ def to_value(fields: Sequence[StructField], schema: OutputSchema | None = None) 
 
 
 def column_names(schema: str) -> list[str]:
-    return [name for name, _ in avro_schema.read(schema).fields]
+    return [name for name, _ in Decoder(schema, lambda _: {}).type.fields]
 
 
 def derivation_problems(fields: Sequence[StructField]) -> list[str]:
@@ -81,19 +82,19 @@ def derivation_problems(fields: Sequence[StructField]) -> list[str]:
 
 
 def derived_schema(subject: str, fields: Sequence[StructField], previous: Callable[[], str | None]) -> str:
-    return avro_schema.of_columns(fields, name_of(subject))
+    return require_valid(avro_schema.of_columns(fields, name_of(subject)), fields, lambda text: Encoder(text, 0))
 
 
 def declared_problems(schema: str, fields: Sequence[StructField]) -> list[str]:
-    return list(avro_schema.mismatches(StructType(list(fields)), avro_schema.read(schema)))
+    return list(avro_schema.mismatches(StructType(list(fields)), Encoder(schema, 0).type))
 
 
 # Of a Python worker. The schemas of ids never change, so these depend on no job and no task.
 
 
 @lru_cache(maxsize=8)
-def _decoder(schema: str, known: Known, registry: SchemaRegistry) -> Decoder:
-    return Decoder(schema, finder(registry, known, TYPES[Format.AVRO]))
+def _decoder(schema: str, known: Known, registry: SchemaRegistry, subject: str | None) -> Decoder:
+    return Decoder(schema, finder(registry, known, TYPES[Format.AVRO], subject))
 
 
 @lru_cache(maxsize=8)

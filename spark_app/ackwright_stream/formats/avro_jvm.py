@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping, Sequence
-from functools import reduce
+from functools import lru_cache, reduce
 from typing import Any
 
 from pyspark.errors import PySparkException
@@ -23,6 +23,7 @@ from pyspark.sql.avro.functions import from_avro, to_avro
 from pyspark.sql.types import DecimalType, StructField
 
 from ackwright_stream.formats import avro_schema
+from ackwright_stream.formats.avro_resolution import misread_field, parsed, store_defaults
 from ackwright_stream.formats.avro_schema import LONGEST_DECIMAL, NAMED, AvroType
 from ackwright_stream.formats.base import METADATA
 from ackwright_stream.formats.registered import MAGIC, PREFIX, Unsupported
@@ -150,14 +151,19 @@ def _most_digits(schema: Mapping[str, Any]) -> int:
     return min(len(str(largest)) - 1, LONGEST_DECIMAL)
 
 
+@lru_cache(maxsize=128)
 def _reads_alike(writer: str, reader: str) -> bool:
-    """Whether Spark's module resolves this writer's schema as fastavro does, or not at all.
+    """Whether Spark's module resolves this writer's schema as avro_values.py does, or not at all.
 
-    Avro's Java library pays less attention to the names of types.
+    Avro's Java library pays less attention to the names of types and to the types of defaults, and none to the writer's
+    logical types.
     """
     try:
         described = avro_schema.load(writer)
         ours = avro_schema.load(reader)
+        of_reader = parsed(reader)
+        if store_defaults(of_reader) or misread_field(parsed(writer), of_reader):
+            return False
     except Unsupported:
         return False
     if not isinstance(described, dict) or described.get("type") != "record":

@@ -36,8 +36,14 @@ _LOGICAL = {
     ("long", "local-timestamp-millis"): (T.TimestampNTZType(), pa.timestamp("us")),
     ("long", "local-timestamp-micros"): (T.TimestampNTZType(), pa.timestamp("us")),
 }
+# Avro's other logical types. Their values are the annotated type's, too, but no values of the logical types above.
+_IGNORED = {
+    *(("int", "time-millis"), ("long", "time-micros"), ("long", "timestamp-nanos"), ("long", "local-timestamp-nanos")),
+    *(("bytes", "big-decimal"), ("string", "uuid"), ("fixed", "uuid"), ("fixed", "duration")),
+}
 LONGEST_DECIMAL = 38  # digits of Spark's DECIMAL and of Arrow's decimal128
 NAMED = ("record", "enum", "fixed")
+LOGICAL = "logical"  # the attribute with which physical() names a logical type; decimals differ by their scale only
 
 
 @dataclass(frozen=True)
@@ -100,7 +106,13 @@ class AvroType:
 
 def read(text: str) -> AvroType:
     """The tree of a schema whose top is a record. Raises Unsupported."""
-    top = _Reader().read(load(text), "")
+    schema = load(text)
+    try:
+        top = _Reader().read(schema, "")
+    except Unsupported:
+        raise
+    except (LookupError, TypeError, AttributeError, ValueError) as e:
+        raise Unsupported(f"it is no Avro schema: {type(e).__name__} {e}") from None
     if top.kind != "record" or top.nullable:
         raise Unsupported("its top is not a record; wrap it into one")
     return top
@@ -115,7 +127,10 @@ def load(text: str) -> Any:
 
 
 def physical(schema: Any) -> Any:
-    """The JSON of a schema without logical types and other attributes, for a library that would apply them."""
+    """The JSON of a schema without attributes that change no bytes, for a library that would apply logical types.
+
+    LOGICAL names the logical types.
+    """
     if isinstance(schema, list):
         return [physical(s) for s in schema]
     if not isinstance(schema, dict):
@@ -128,6 +143,8 @@ def physical(schema: Any) -> Any:
     }
     if kind not in NAMED:
         attributes = {"type": kind}
+    if logical := _logical(schema):
+        attributes[LOGICAL] = logical
     for nested in ("items", "values"):
         if nested in schema:
             attributes[nested] = physical(schema[nested])
@@ -136,7 +153,46 @@ def physical(schema: Any) -> Any:
             {**{k: f[k] for k in ("name", "default", "aliases") if k in f}, "type": physical(f["type"])}
             for f in schema["fields"]
         ]
-    return attributes
+    return kind if attributes.keys() == {"type"} else attributes
+
+
+def _logical(schema: Mapping[str, Any]) -> str | None:
+    """The logical type of a type, if it is one of Avro's and valid."""
+    if _is_decimal(schema):
+        return f"decimal with scale {schema.get('scale', 0)}"
+    kind, logical = schema["type"], schema.get("logicalType")
+    return str(logical) if (kind, logical) in _LOGICAL or (kind, logical) in _IGNORED else None
+
+
+def _is_decimal(schema: Mapping[str, Any]) -> bool:
+    """Whether a type is a decimal; Avro ignores an annotation that is not valid."""
+    precision, scale = schema.get("precision"), schema.get("scale", 0)
+    return (
+        schema.get("logicalType") == "decimal"
+        and schema["type"] in ("bytes", "fixed")
+        and isinstance(precision, int)
+        and isinstance(scale, int)
+        and 0 <= scale <= precision
+    )
+
+
+def kind_of(schema: Any) -> Any:
+    """The kind of a type of physical() that is no union, or the name to which it refers."""
+    return schema["type"] if isinstance(schema, dict) else schema
+
+
+def changed_meaning(written: Any, read: Any) -> tuple[str, str] | None:
+    """Both logical types, if a value of the first type means another one in the second; of physical().
+
+    A value without a logical type may get one, and it may lose one: it is the stored number either way. A text is no
+    decimal.
+    """
+    theirs, ours = (t.get(LOGICAL) if isinstance(t, dict) else None for t in (written, read))
+    if ours is None or any(ours == ignored for _, ignored in _IGNORED):
+        return None
+    if theirs is None and kind_of(written) == "string":
+        theirs = "string"
+    return (theirs, ours) if theirs not in (None, ours) else None
 
 
 @dataclass
@@ -207,10 +263,8 @@ class _Reader:
 
 def _with_logical(base: AvroType, schema: Mapping[str, Any], path: str) -> AvroType:
     logical = schema.get("logicalType")
-    if logical == "decimal" and base.kind in ("bytes", "fixed"):
-        precision, scale = schema.get("precision"), schema.get("scale", 0)
-        if not isinstance(precision, int) or not isinstance(scale, int) or not 0 <= scale <= precision:
-            return base  # not a valid decimal: Avro ignores the annotation
+    if _is_decimal(schema):
+        precision, scale = int(schema["precision"]), int(schema.get("scale", 0))
         if precision > LONGEST_DECIMAL:
             raise Unsupported(
                 f"{_at(path)} is a decimal of {precision} digits; at most {LONGEST_DECIMAL} are supported"
@@ -252,25 +306,30 @@ def of_columns(fields: Sequence[T.StructField], name: str) -> str:
     """The schema of a record with these columns, as JSON. name: of the record.
 
     Every field is nullable, with null as its default, so that columns can be added and removed under every
-    compatibility level. The columns must have no column_problems().
+    compatibility level. A name of a record that would be there twice gets a number. The columns must have no
+    column_problems().
     """
-    return json.dumps(_record(fields, name), separators=(",", ":"))
+    return json.dumps(_record(fields, name, set()), separators=(",", ":"))
 
 
-def _record(fields: Sequence[T.StructField], name: str) -> dict[str, Any]:
+def _record(fields: Sequence[T.StructField], path: str, names: set[str]) -> dict[str, Any]:
+    """path: the name of the record if no other one has it. names: of the records before it; it is added."""
+    name = next(n for n in (path, *(f"{path}_{i}" for i in range(2, len(names) + 3))) if n not in names)
+    names.add(name)
     described = [
-        {"name": f.name, "type": ["null", _of_spark(f.dataType, f"{name}_{f.name}")], "default": None} for f in fields
+        {"name": f.name, "type": ["null", _of_spark(f.dataType, f"{path}_{f.name}", names)], "default": None}
+        for f in fields
     ]
     return {"type": "record", "name": name, "fields": described}
 
 
-def _of_spark(kind: T.DataType, name: str) -> Any:
+def _of_spark(kind: T.DataType, path: str, names: set[str]) -> Any:
     if isinstance(kind, T.StructType):
-        return _record(kind.fields, name)
+        return _record(kind.fields, path, names)
     if isinstance(kind, T.ArrayType):
-        return {"type": "array", "items": ["null", _of_spark(kind.elementType, name)]}
+        return {"type": "array", "items": ["null", _of_spark(kind.elementType, path, names)]}
     if isinstance(kind, T.MapType):
-        return {"type": "map", "values": ["null", _of_spark(kind.valueType, name)]}
+        return {"type": "map", "values": ["null", _of_spark(kind.valueType, path, names)]}
     if isinstance(kind, T.DecimalType):
         return {"type": "bytes", "logicalType": "decimal", "precision": kind.precision, "scale": kind.scale}
     return next(avro for spark, avro in _OF_SPARK if isinstance(kind, spark))

@@ -1,7 +1,8 @@
 """Avro records from and to Arrow columns, in the framing of Confluent's registry: 0, the schema's id in 4 bytes, datum.
 
-fastavro reads and writes the values as Avro stores them; logical types are conversions of whole Arrow columns. So the
-reader's logical types count, as in Avro's own readers, and no value passes through Python's datetime.
+fastavro reads and writes the values as Avro stores them; logical types are conversions of whole Arrow columns. So no
+value passes through Python's datetime, and the reader's logical types count. A writer's schema with other ones does not
+resolve (avro_resolution.py).
 """
 
 from __future__ import annotations
@@ -18,77 +19,60 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ackwright_stream.formats import avro_schema
+from ackwright_stream.formats.avro_resolution import clause, misread_field, parsed, store_defaults
 from ackwright_stream.formats.avro_schema import AvroType
-from ackwright_stream.formats.registered import MAGIC, PREFIX, Find, Unsupported, decoded_each, id_of
+from ackwright_stream.formats.registered import MAGIC, PREFIX, Find, Unsupported, Writers, decoded_each
 
 _EXACT = decimal.Context(prec=avro_schema.LONGEST_DECIMAL + 1, traps=[decimal.Inexact, decimal.InvalidOperation])
 
 
 @dataclass(frozen=True)
 class _Writer:
-    """What is known of a writer's schema."""
+    """What decodes the records of a writer's schema, in fastavro's form."""
 
-    schema: Any = None
-    reader: Any = None  # fastavro's reader schema; None: the same as the writer's
-    problem: str | None = None  # why its records cannot be read
+    schema: Any
+    reader: Any  # None: the same as the writer's
 
 
 class Decoder:
-    """Decodes records of any writer's schema into the columns of one reader's schema."""
+    """Decodes records of any writer's schema into the columns of one reader's schema.
+
+    Raises Unsupported for a reader's schema without columns.
+    """
 
     def __init__(self, schema: str, find: Find) -> None:
         self.type = avro_schema.read(schema)
-        self._find = find
-        self._physical = avro_schema.physical(avro_schema.load(schema))
-        self._reader = _with_stored_defaults(fastavro.parse_schema(self._physical))
-        self._writers: dict[int, _Writer] = {}
+        self._reader = parsed(schema)
+        store_defaults(self._reader)
+        self._writers = Writers(find, self._read_writer)
 
     def decode(self, values: pa.Array) -> tuple[pa.Array, list[str | None]]:
         """The records, of type self.type.arrow, and for each what is wrong with it. A null value is a null record.
 
         Raises what the function that finds schemas raises.
         """
-        self._writers = {k: w for k, w in self._writers.items() if w.problem is None}  # it may have been registered
-        raw, problems = decoded_each(values, self._one)
+        raw, problems = decoded_each(values, self._writers, self._one)
         try:
             return self._columns(raw), problems
         except (pa.ArrowException, ArithmeticError, ValueError, OverflowError):
             return self._columns_of_each(raw, problems)
 
-    def _one(self, value: bytes) -> tuple[Any, str | None]:
-        schema_id = id_of(value)
-        if isinstance(schema_id, str):
-            return None, schema_id
-        writer = self._writers.get(schema_id) or self._writer(schema_id)
-        if writer.problem:
-            return None, writer.problem
+    def _one(self, value: bytes, schema_id: int, writer: _Writer) -> tuple[Any, str | None]:
         datum = io.BytesIO(value)
         datum.seek(PREFIX.size)
         try:
             record = fastavro.schemaless_reader(datum, writer.schema, writer.reader)
         except Exception as e:  # fastavro raises what its parser meets
-            return None, f"it does not fit schema {schema_id}: {_text(e)}"
+            return None, f"it does not fit schema {schema_id}: {clause(e)}"
         if datum.tell() != len(value):
             return None, f"{len(value) - datum.tell()} bytes follow what schema {schema_id} describes"
         return record, None
 
-    def _writer(self, schema_id: int) -> _Writer:
-        writer = self._read_writer(schema_id)
-        self._writers[schema_id] = writer
-        return writer
-
-    def _read_writer(self, schema_id: int) -> _Writer:
-        try:
-            text = self._find(schema_id)
-        except Unsupported as e:
-            return _Writer(problem=f"its schema {schema_id} cannot be used: {e}")
-        if text is None:
-            return _Writer(problem=f"the registry has no schema {schema_id}")
-        try:
-            described = avro_schema.physical(avro_schema.load(text))
-            return _Writer(fastavro.parse_schema(described), None if described == self._physical else self._reader)
-        except Exception as e:  # a schema that fastavro cannot parse
-            return _Writer(problem=f"its schema {schema_id} cannot be used: {_text(e)}")
+    def _read_writer(self, text: str) -> _Writer:
+        writer = parsed(text)
+        if problem := misread_field(writer, self._reader):
+            raise Unsupported(problem)
+        return _Writer(writer.schema, None if writer.source == self._reader.source else self._reader.schema)
 
     def _columns(self, raw: Sequence[Any]) -> pa.Array:
         return _with_logical(pa.array(raw, self.type.physical), self.type)
@@ -101,16 +85,16 @@ class Decoder:
                 try:
                     self._columns([record])
                 except (pa.ArrowException, ArithmeticError, ValueError, OverflowError) as e:
-                    fitting[i], all_problems[i] = None, f"a field does not fit its column: {_text(e)}"
+                    fitting[i], all_problems[i] = None, f"a field does not fit its column: {clause(e)}"
         return self._columns(fitting), all_problems
 
 
 class Encoder:
-    """Encodes columns as records of one schema."""
+    """Encodes columns as records of one schema. Raises Unsupported for a schema without columns."""
 
     def __init__(self, schema: str, schema_id: int) -> None:
         self.type = avro_schema.read(schema)
-        self._schema = fastavro.parse_schema(avro_schema.physical(avro_schema.load(schema)))
+        self._schema = parsed(schema).schema
         self._prefix = PREFIX.pack(MAGIC, schema_id)
 
     def encode(self, records: pa.Array) -> pa.Array:
@@ -127,7 +111,7 @@ class Encoder:
             try:
                 fastavro.schemaless_writer(out, self._schema, record)
             except Exception as e:  # fastavro raises what its writer meets
-                raise ValueError(_refusal(record, self.type) or _text(e)) from None
+                raise ValueError(_refusal(record, self.type) or clause(e)) from None
             values.append(out.getvalue())
         return pa.array(values, pa.binary())
 
@@ -146,46 +130,6 @@ def _refusal(record: dict[str, Any], avro: AvroType, at: str = "") -> str | None
         elif kind.kind == "record" and (problem := _refusal(value, kind, f"{path}.")):
             return problem
     return None
-
-
-def _with_stored_defaults(schema: Any) -> Any:
-    """A parsed schema whose defaults of bytes are bytes: fastavro returns them as JSON has them, as text."""
-    if isinstance(schema, list):
-        return [_with_stored_defaults(s) for s in schema]
-    if isinstance(schema, dict):
-        for below in ("items", "values"):
-            if below in schema:
-                schema[below] = _with_stored_defaults(schema[below])
-        for f in schema.get("fields", ()):
-            f["type"] = _with_stored_defaults(f["type"])
-            if "default" in f:
-                f["default"] = _stored(f["type"], f["default"])
-    return schema
-
-
-def _stored(schema: Any, default: Any) -> Any:
-    """The default of a type as a decoded value; in a union it is of the first type that is not null."""
-    if isinstance(schema, list):
-        schema = next((s for s in schema if s != "null"), "null")
-    kind = schema["type"] if isinstance(schema, dict) else schema
-    if default is None:
-        return None
-    if kind in ("bytes", "fixed") and isinstance(default, str):
-        return default.encode("latin-1")
-    if kind == "array":
-        return [_stored(schema["items"], v) for v in default]
-    if kind == "map":
-        return {k: _stored(schema["values"], v) for k, v in default.items()}
-    if kind == "record":
-        return {
-            f["name"]: _stored(f["type"], default[f["name"]]) if f["name"] in default else f.get("default")
-            for f in schema["fields"]
-        }
-    return default
-
-
-def _text(error: Exception) -> str:
-    return (" ".join(str(error).split()) or type(error).__name__)[:200]
 
 
 # ------------------------------------------------ logical types, by columns
@@ -208,6 +152,8 @@ def _with_logical(array: pa.Array, avro: AvroType) -> pa.Array:
 
 def _without_logical(array: pa.Array, avro: AvroType) -> pa.Array:
     """A column of a type that fits (avro_schema.mismatches) as Avro stores it."""
+    if pa.types.is_null(array.type):
+        return pa.nulls(len(array), avro.physical)
     if avro.kind in ("record", "array", "map"):
         return _rebuilt(array, avro, _without_logical, avro.physical)
     if avro.logical == "decimal":

@@ -28,6 +28,7 @@ from ackwright_stream.formats.registered import (
     name_of,
     no_columns_problem,
     record_column,
+    require_valid,
     required,
     value_fields,
 )
@@ -44,7 +45,7 @@ def parse(records: DataFrame, source: Source, registry: SchemaRegistry | None = 
     is left out. A tombstone (value null) is well-formed, and its columns are null.
     """
     schema, registry = required(source.schema, "source.schema"), required(registry, "schema_registry")
-    read = partial(_decoder, schema, tuple(source.writer_schemas.items()), registry)
+    read = partial(_decoder, schema, tuple(source.writer_schemas.items()), registry, source.subject)
     decode, decoded = decode_udf(json_schema_types.read(schema).spark, read), F.col("decoded")
     value = F.col(f"{METADATA}.value")
     is_framed = F.substring(value, 1, 1) == F.lit(bytes([MAGIC]))
@@ -72,8 +73,7 @@ def to_value(fields: Sequence[StructField], schema: OutputSchema | None = None) 
     text, schema_id = required(schema.text, "sink.output_schema.text"), required(schema.id, "sink.output_schema.id")
     kind, value = json_schema_types.read(text), record_column(fields)
     written = to_text(value, omit_nulls=json_schema_types.omits_nulls(kind))
-    is_derived = json_schema_types.of_columns(value_fields(fields), name_of(schema.subject)) == text
-    if is_derived and not any(map(_may_fail, value_fields(fields))):
+    if _accepts_all(text, schema.subject, value_fields(fields)):
         return F.concat(F.lit(PREFIX.pack(MAGIC, schema_id)), F.encode(written, "utf-8"))
     return encode_udf(partial(_encoder, text, schema_id))(written)
 
@@ -87,7 +87,7 @@ def derivation_problems(fields: Sequence[StructField]) -> list[str]:
 
 
 def derived_schema(subject: str, fields: Sequence[StructField], previous: Callable[[], str | None]) -> str:
-    return json_schema_types.of_columns(fields, name_of(subject))
+    return require_valid(json_schema_types.of_columns(fields, name_of(subject)), fields, json_schema_types.read)
 
 
 def declared_problems(schema: str, fields: Sequence[StructField]) -> list[str]:
@@ -97,9 +97,12 @@ def declared_problems(schema: str, fields: Sequence[StructField]) -> list[str]:
     return list(json_schema_types.mismatches(StructType(list(fields)), kind))
 
 
-def _may_fail(field: StructField) -> bool:
-    """Whether a derived schema refuses values of a column: Spark writes NaN and Infinity as texts."""
-    return _has_float(field.dataType)
+def _accepts_all(schema: str, subject: str, fields: Sequence[StructField]) -> bool:
+    """Whether a schema was derived from these columns and refuses no value: Spark writes NaN and Infinity as texts."""
+    if derivation_problems(fields):  # an untyped null, for example
+        return False
+    is_derived = json_schema_types.of_columns(fields, name_of(subject)) == schema
+    return is_derived and not any(_has_float(f.dataType) for f in fields)
 
 
 def _has_float(kind: DataType) -> bool:
@@ -116,8 +119,8 @@ def _has_float(kind: DataType) -> bool:
 
 
 @lru_cache(maxsize=8)
-def _decoder(schema: str, known: Known, registry: SchemaRegistry) -> Decoder:
-    return Decoder(schema, finder(registry, known, TYPES[Format.JSON_SCHEMA]))
+def _decoder(schema: str, known: Known, registry: SchemaRegistry, subject: str | None) -> Decoder:
+    return Decoder(schema, finder(registry, known, TYPES[Format.JSON_SCHEMA], subject))
 
 
 @lru_cache(maxsize=8)

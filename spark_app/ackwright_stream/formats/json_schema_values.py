@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import jsonschema_rs
@@ -17,7 +16,7 @@ import pyarrow as pa
 
 from ackwright_stream.formats import json_schema_types
 from ackwright_stream.formats.json_schema_types import JsonType
-from ackwright_stream.formats.registered import MAGIC, PREFIX, Find, Unsupported, decoded_each, id_of
+from ackwright_stream.formats.registered import MAGIC, PREFIX, Find, Unsupported, Writers, decoded_each
 
 Convert = Callable[[Any], Any]  # from a parsed value to one for a column. Raises _Unfit
 _LONG = 1 << 63
@@ -25,14 +24,6 @@ _LONG = 1 << 63
 
 class _Unfit(ValueError):
     """A value that does not fit its column, in a clause."""
-
-
-@dataclass(frozen=True)
-class _Writer:
-    """What is known of a writer's schema."""
-
-    validator: Any = None
-    problem: str | None = None  # why its records cannot be read
 
 
 def validator(text: str) -> Any:
@@ -52,44 +43,26 @@ class Decoder:
     def __init__(self, schema: str, find: Find) -> None:
         self.type = json_schema_types.read(schema)
         self._convert = _converter(self.type, "$")
-        self._find = find
-        self._writers: dict[int, _Writer] = {}
+        self._writers = Writers(find, validator)
 
     def decode(self, values: pa.Array) -> tuple[pa.Array, list[str | None]]:
         """The records, of type self.type.arrow, and for each what is wrong with it. A null value is a null record.
 
         Raises what the function that finds schemas raises.
         """
-        self._writers = {k: w for k, w in self._writers.items() if w.problem is None}  # it may have been registered
-        records, problems = decoded_each(values, self._one)
+        records, problems = decoded_each(values, self._writers, self._one)
         return pa.array(records, self.type.arrow), problems
 
-    def _one(self, value: bytes) -> tuple[Any, str | None]:
-        schema_id = id_of(value)
-        if isinstance(schema_id, str):
-            return None, schema_id
-        writer = self._writers.get(schema_id) or self._writer(schema_id)
-        if writer.problem:
-            return None, writer.problem
+    def _one(self, value: bytes, schema_id: int, of_writer: Any) -> tuple[Any, str | None]:
         try:
             parsed = parsed_json(value[PREFIX.size :])
-            if not writer.validator.is_valid(parsed):
-                return None, f"it does not fit schema {schema_id}: {refusal(writer.validator, parsed)}"
+            if not of_writer.is_valid(parsed):
+                return None, f"it does not fit schema {schema_id}: {refusal(of_writer, parsed)}"
             return self._convert(parsed), None
         except _Unfit as e:
             return None, str(e)
         except (ValueError, RecursionError) as e:
             return None, f"it is not JSON: {_text(e)}"
-
-    def _writer(self, schema_id: int) -> _Writer:
-        try:
-            text = self._find(schema_id)
-            problem = f"the registry has no schema {schema_id}"
-            writer = _Writer(problem=problem) if text is None else _Writer(validator(text))
-        except Unsupported as e:
-            writer = _Writer(problem=f"its schema {schema_id} cannot be used: {e}")
-        self._writers[schema_id] = writer
-        return writer
 
 
 class Encoder:

@@ -26,6 +26,7 @@ from ackwright_stream.formats.registered import (
     name_of,
     no_columns_problem,
     record_column,
+    require_valid,
     required,
 )
 from ackwright_stream.jobspec import Format, OutputSchema, SchemaRegistry, Source
@@ -41,7 +42,7 @@ def parse(records: DataFrame, source: Source, registry: SchemaRegistry | None = 
     its columns are null.
     """
     schema, registry = required(source.schema, "source.schema"), required(registry, "schema_registry")
-    read = partial(_decoder, schema, tuple(source.writer_schemas.items()), registry)
+    read = partial(_decoder, schema, tuple(source.writer_schemas.items()), registry, source.subject)
     value, decoded = F.col(f"{METADATA}.value"), F.col("decoded")
     return Parsed(
         records.withColumn("decoded", decode_udf(_type(schema).spark, read)(value)),
@@ -76,7 +77,7 @@ def derivation_problems(fields: Sequence[StructField]) -> list[str]:
 
 
 def derived_schema(subject: str, fields: Sequence[StructField], previous: Callable[[], str | None]) -> str:
-    return protobuf_types.of_columns(fields, name_of(subject), previous())
+    return require_valid(protobuf_types.of_columns(fields, name_of(subject), previous()), fields, _type)
 
 
 def declared_problems(schema: str, fields: Sequence[StructField]) -> list[str]:
@@ -91,8 +92,8 @@ def _type(schema: str) -> ProtoType:
 
 
 @lru_cache(maxsize=8)
-def _decoder(schema: str, known: Known, registry: SchemaRegistry) -> Decoder:
-    return Decoder(schema, finder(registry, known, TYPES[Format.PROTOBUF]))
+def _decoder(schema: str, known: Known, registry: SchemaRegistry, subject: str | None) -> Decoder:
+    return Decoder(schema, finder(registry, known, TYPES[Format.PROTOBUF], subject))
 
 
 @lru_cache(maxsize=8)

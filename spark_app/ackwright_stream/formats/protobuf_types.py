@@ -60,6 +60,7 @@ class ProtoType:
     required: bool = False
     wrapped: bool = False  # whether it is the field `value` of a wrapper
     fields: tuple[tuple[str, ProtoType], ...] = ()  # of a message
+    oneofs: tuple[tuple[str, tuple[str, ...]], ...] = ()  # of a message: those of several fields, with their names
     symbols: tuple[tuple[int, str], ...] = ()  # of an enum: numbers with their names
     key: ProtoType | None = None  # of a map
     item: ProtoType | None = None  # of an array; the values of a map
@@ -116,7 +117,8 @@ def _message(message: Descriptor, path: str, open_names: tuple[str, ...]) -> Pro
         raise Unsupported(f"{_at(path)} has fields that differ only in case: {', '.join(twice)}")
     inside = (*open_names, message.full_name)
     fields = tuple((f.name, _field(f, f"{path}.{f.name}".lstrip("."), inside)) for f in message.fields)
-    return ProtoType("message", fields=fields)
+    oneofs = tuple((o.name, tuple(f.name for f in o.fields)) for o in message.oneofs if len(o.fields) > 1)
+    return ProtoType("message", fields=fields, oneofs=oneofs)
 
 
 def _field(field: FieldDescriptor, path: str, open_names: tuple[str, ...]) -> ProtoType:

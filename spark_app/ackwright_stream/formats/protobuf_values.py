@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import decimal
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -20,7 +19,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from ackwright_stream.formats import protobuf_text, protobuf_types
 from ackwright_stream.formats.protobuf_types import ProtoType
-from ackwright_stream.formats.registered import MAGIC, PREFIX, Find, Unsupported, decoded_each, id_of
+from ackwright_stream.formats.registered import MAGIC, PREFIX, Find, Writers, decoded_each
 
 Get = Callable[[Any], Any]  # from a value of a message to one for a column. Raises _Unfit
 Put = Callable[[Any], Any]  # the reverse. Raises ValueError
@@ -33,14 +32,6 @@ class _Unfit(ValueError):
     """A value that does not fit its column, in a clause."""
 
 
-@dataclass(frozen=True)
-class _Writer:
-    """What is known of a writer's schema."""
-
-    file: FileDescriptorProto | None = None
-    problem: str | None = None  # why its records cannot be read
-
-
 class Decoder:
     """Decodes records of any writer's schema into the columns of one reader's schema."""
 
@@ -49,28 +40,20 @@ class Decoder:
         self.type = protobuf_types.read(message)
         self._name, self._class = message.full_name, GetMessageClass(message)
         self._record = _get_message(self.type, "")
-        self._find = find
-        self._writers: dict[int, _Writer] = {}
+        self._writers = Writers(find, protobuf_text.file_of)
 
     def decode(self, values: pa.Array) -> tuple[pa.Array, list[str | None]]:
         """The records, of type self.type.arrow, and for each what is wrong with it. A null value is a null record.
 
         Raises what the function that finds schemas raises.
         """
-        self._writers = {k: w for k, w in self._writers.items() if w.problem is None}  # it may have been registered
-        records, problems = decoded_each(values, self._one)
+        records, problems = decoded_each(values, self._writers, self._one)
         return pa.array(records, self.type.arrow), problems
 
-    def _one(self, value: bytes) -> tuple[Any, str | None]:
-        schema_id = id_of(value)
-        if isinstance(schema_id, str):
-            return None, schema_id
-        writer = self._writers.get(schema_id) or self._writer(schema_id)
-        if writer.file is None:
-            return None, writer.problem
+    def _one(self, value: bytes, schema_id: int, of_writer: FileDescriptorProto) -> tuple[Any, str | None]:
         try:
             indexes, start = _indexes(value, PREFIX.size)
-            name = protobuf_text.message_name(writer.file, indexes)
+            name = protobuf_text.message_name(of_writer, indexes)
             if name != self._name:
                 is_what = f"the message {name}" if name else f"no message of schema {schema_id}"
                 return None, f"it is {is_what}, and the reader's schema has {self._name}"
@@ -82,16 +65,6 @@ class Decoder:
             return None, f"it does not fit schema {schema_id}: {_text(e)}"
         except ValueError as e:
             return None, _text(e)
-
-    def _writer(self, schema_id: int) -> _Writer:
-        try:
-            text = self._find(schema_id)
-            problem = f"the registry has no schema {schema_id}"
-            writer = _Writer(problem=problem) if text is None else _Writer(protobuf_text.file_of(text))
-        except Unsupported as e:
-            writer = _Writer(problem=f"its schema {schema_id} cannot be used: {e}")
-        self._writers[schema_id] = writer
-        return writer
 
 
 class Encoder:
@@ -196,6 +169,10 @@ def _put_message(kind: ProtoType, path: str) -> Put:
     fields = {name: _put_field(t, _join(path, name)) for name, t in kind.fields}
 
     def put(row: dict[str, Any]) -> dict[str, Any]:
+        for oneof, members in kind.oneofs:
+            if len(present := [name for name in members if row.get(name) is not None]) > 1:
+                names = ", ".join(_join(path, name) for name in present)
+                raise ValueError(f"{names} are not null, and the oneof {_join(path, oneof)} holds only one of them")
         values = ((name, fields[name](value)) for name, value in row.items())
         return {name: value for name, value in values if value is not None}
 

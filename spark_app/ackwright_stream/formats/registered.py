@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 import struct
 import time
-from collections.abc import Callable, Sequence
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Generic, Protocol, TypeVar
 
 import pyarrow as pa
 from pyspark.sql import Column
@@ -21,21 +21,26 @@ from ackwright_stream.errors import JobError
 from ackwright_stream.formats.base import RecordFormat, column
 from ackwright_stream.jobspec import Format, Reason, SchemaRegistry
 from ackwright_stream.reasons import REASONS
-from ackwright_stream.schema_registry import RegistryClient
+from ackwright_stream.schema_registry import RegistryClient, Schema
 
 T = TypeVar("T")
+W = TypeVar("W")
 Known = tuple[tuple[str, str], ...]  # schemas by id
-Find = Callable[[int], str | None]  # the schema with an id; None: there is none. Raises Unsupported, JobError
 
 MAGIC, PREFIX = 0, struct.Struct(">bI")
 # How the registry names the kinds of schemas.
 TYPES = {Format.AVRO: "AVRO", Format.JSON_SCHEMA: "JSON", Format.PROTOBUF: "PROTOBUF"}
 # A producer registers a schema just before its first record, and the replica of a registry may follow it later.
 _LOOKUPS, _BETWEEN_LOOKUPS_S = 4, 0.5
+_REPEATED = 10  # ids that are absent, which a lookup before the last one asks for
 
 
 class Unsupported(ValueError):
     """A schema that this release cannot read or write, in a sentence."""
+
+
+# From ids to their schemas, without the ids that have none. Raises JobError.
+Find = Callable[[Sequence[int]], Mapping[int, str | Unsupported]]
 
 
 def id_of(value: bytes) -> int | str:
@@ -46,46 +51,114 @@ def id_of(value: bytes) -> int | str:
     return f"its first byte is {value[0]} and not {MAGIC}" if magic != MAGIC else int(schema_id)
 
 
+class Writers(Generic[W]):
+    """The writers' schemas of a decoder, each in the form that decodes its records."""
+
+    def __init__(self, find: Find, read: Callable[[str], W]) -> None:
+        """read: from a schema to that form. Raises Unsupported."""
+        self._find, self._read = find, read
+        self._readable: dict[int, W] = {}
+
+    def by_id(self, ids: Iterable[int]) -> Mapping[int, W | Unsupported]:
+        """The schemas with these ids, or why their records cannot be read, in a clause.
+
+        One that could not be read before is requested again: it may have been registered. Raises JobError.
+        """
+        unknown = sorted(set(ids) - self._readable.keys())
+        schemas = self._find(unknown) if unknown else {}
+        unreadable: dict[int, Unsupported] = {}
+        for schema_id in unknown:
+            try:
+                self._readable[schema_id] = self._read_schema(schema_id, schemas.get(schema_id))
+            except Unsupported as e:
+                unreadable[schema_id] = e
+        return {**self._readable, **unreadable}
+
+    def _read_schema(self, schema_id: int, schema: str | Unsupported | None) -> W:
+        if schema is None:
+            raise Unsupported(f"the registry has no schema {schema_id}")
+        try:
+            if isinstance(schema, Unsupported):
+                raise schema
+            return self._read(schema)
+        except Unsupported as e:
+            raise Unsupported(f"its schema {schema_id} cannot be used: {e}") from None
+
+
 def decoded_each(
-    values: pa.Array, decode: Callable[[bytes], tuple[T | None, str | None]]
+    values: pa.Array, writers: Writers[W], decode: Callable[[bytes, int, W], tuple[T | None, str | None]]
 ) -> tuple[list[T | None], list[str | None]]:
-    """The record of each value, and what is wrong with it. A null value is a null record."""
-    answers = [(None, None) if value is None else decode(value) for value in values.to_pylist()]
+    """The record of each value, and what is wrong with it. A null value is a null record.
+
+    decode: from a value, the id of its schema and the schema to both.
+    """
+    framed = [(value, None if value is None else id_of(value)) for value in values.to_pylist()]
+    schemas = writers.by_id(schema_id for _, schema_id in framed if isinstance(schema_id, int))
+
+    def decoded(value: bytes, schema_id: int | str | None) -> tuple[T | None, str | None]:
+        if schema_id is None or isinstance(schema_id, str):
+            return None, schema_id
+        schema = schemas[schema_id]
+        return (None, str(schema)) if isinstance(schema, Unsupported) else decode(value, schema_id, schema)
+
+    answers = [decoded(value, schema_id) for value, schema_id in framed]
     return [record for record, _ in answers], [problem for _, problem in answers]
 
 
-def finder(registry: SchemaRegistry, known: Known, kind: str) -> Find:
-    """Finds the schemas of a worker: the known ones, and those of the registry."""
-    client, texts = RegistryClient(registry), {int(schema_id): text for schema_id, text in known}
-    return lambda schema_id: texts.get(schema_id) or find_schema(client, schema_id, kind)
+def finder(registry: SchemaRegistry, known: Known, kind: str, subject: str | None) -> Find:
+    """What returns the schemas of a worker: the known ones, and those of the registry.
 
-
-def find_schema(
-    client: RegistryClient, schema_id: int, kind: str, pause: Callable[[float], object] = time.sleep
-) -> str | None:
-    """The schema with an id; None if there is none, also a moment later.
-
-    kind: of TYPES. Raises JobError if the registry does not answer, and for a schema that this release cannot read
-    although it may be well-formed; Unsupported for one of another kind.
+    subject: of the reader's schema; its context has the ids.
     """
-    schema = client.by_id(schema_id)
-    for _ in range(_LOOKUPS - 1):
-        if schema is not None:
+    client, texts = RegistryClient(registry), {int(schema_id): text for schema_id, text in known}
+
+    def find(ids: Sequence[int]) -> dict[int, str | Unsupported]:
+        others = [schema_id for schema_id in ids if schema_id not in texts]
+        of_registry = registered_schemas(client, others, kind, subject)
+        return {**of_registry, **{schema_id: texts[schema_id] for schema_id in ids if schema_id in texts}}
+
+    return find
+
+
+def registered_schemas(
+    client: RegistryClient,
+    ids: Sequence[int],
+    kind: str,
+    subject: str | None = None,
+    pause: Callable[[float], object] = time.sleep,
+) -> dict[int, str | Unsupported]:
+    """The schemas with these ids, without the ids that have none, also a moment later; Unsupported for another kind.
+
+    Bytes that are no records may have many ids. All of them wait together, and most are requested only at the end.
+    kind: of TYPES. Raises JobError if the registry does not answer, and for a schema that this release cannot read
+    although it may be well-formed.
+    """
+    schemas: dict[int, Schema] = {}
+    for lookup in range(1, _LOOKUPS + 1):
+        absent = 0
+        for schema_id in (i for i in ids if i not in schemas):
+            if absent == _REPEATED and lookup < _LOOKUPS:
+                break
+            schema = client.by_id(schema_id, subject)
+            if schema is None:
+                absent += 1
+            else:
+                schemas[schema_id] = schema
+        if not absent or lookup == _LOOKUPS:
             break
         pause(_BETWEEN_LOOKUPS_S)
-        schema = client.by_id(schema_id)
-    if schema is None:
-        return None
+    return {schema_id: _text_or_reason(client, schema, kind) for schema_id, schema in schemas.items()}
+
+
+def _text_or_reason(client: RegistryClient, schema: Schema, kind: str) -> str | Unsupported:
     if schema.references:
         reason = Reason.SCHEMA_INCOMPATIBLE
         raise JobError(
             reason,
-            f"schema {schema_id} in {client.name} refers to other schemas, which is not supported",
+            f"schema {schema.id} in {client.name} refers to other schemas, which is not supported",
             REASONS[reason].remedy,
         )
-    if schema.type != kind:
-        raise Unsupported(f"it is of type {schema.type}, not {kind}")
-    return schema.text
+    return schema.text if schema.type == kind else Unsupported(f"it is of type {schema.type}, not {kind}")
 
 
 class RegisteredFormat(RecordFormat, Protocol):
@@ -177,6 +250,22 @@ def no_columns_problem(fields: Sequence[StructField]) -> list[str]:
     if fields:
         return []
     return ["the transform lacks columns for the value; select at least one besides key, topic and headers"]
+
+
+def require_valid(schema: str, fields: Sequence[StructField], read: Callable[[str], object]) -> str:
+    """A schema that was derived from columns. Raises JobError(INVALID_TRANSFORM) if it cannot be used.
+
+    read: reads a schema. Raises Unsupported.
+    """
+    try:
+        read(schema)
+    except Unsupported as e:
+        text = (
+            f"no schema can be derived from the columns {', '.join(f.name for f in fields)}: {e}; "
+            "rename columns with AS, or declare the schema of the sink"
+        )
+        raise JobError(Reason.INVALID_TRANSFORM, text) from None
+    return schema
 
 
 def required(value: T | None, name: str) -> T:

@@ -20,11 +20,14 @@ from pyspark.sql.avro.functions import from_avro
 
 from ackwright_stream.formats import avro, avro_jvm, avro_schema
 from ackwright_stream.formats.avro_values import Decoder, Encoder
+from ackwright_stream.formats.registered import Find
 from ackwright_stream.jobspec import Format, SchemaRegistry, Source
 from unit.stream.avro_tables import tables
 
 ID = 7
 LONG = {"name": "a", "type": "long"}
+MILLIS = {"name": "a", "type": {"type": "long", "logicalType": "timestamp-millis"}}
+MICROS = {"name": "a", "type": {"type": "long", "logicalType": "timestamp-micros"}}
 DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 18, "scale": 2}
 
 
@@ -37,6 +40,11 @@ def written(schema: str, value: Any) -> bytes:
     out.seek(5)
     fastavro.schemaless_writer(out, fastavro.parse_schema(avro_schema.physical(json.loads(schema))), value)
     return out.getvalue()
+
+
+def schemas(by_id: Mapping[int, str]) -> Find:
+    """A registry with these schemas."""
+    return lambda ids: {schema_id: by_id[schema_id] for schema_id in ids if schema_id in by_id}
 
 
 def records(spark: SparkSession, values: Sequence[bytes | None]) -> DataFrame:
@@ -76,7 +84,7 @@ def test_columns_of_every_type(spark: SparkSession, table: tuple[T.StructType, l
     encoded = avro_jvm.encoded(F.col("fast"), columns.fields, schema, ID)
     assert encoded is not None
     again = written_rows.select(encoded.alias("value")).toArrow()["value"].combine_chunks()
-    decoded, problems = Decoder(schema, {ID: schema}.get).decode(again)
+    decoded, problems = Decoder(schema, schemas({ID: schema})).decode(again)
     assert problems == [None] * len(rows)
     assert unordered(decoded.to_pylist()) == unordered(expected.to_pylist())
 
@@ -116,7 +124,7 @@ def test_values_that_do_not_fit_are_left_to_python(spark: SparkSession, kind: An
     values = [written(physical, {"a": value}) for value in (fits, stored)]
     first, second = fast(spark, values, schema, schema)
     assert second is None
-    assert first == Decoder(schema, {ID: schema}.get).decode(pa.array(values[:1]))[0][0].as_py()
+    assert first == Decoder(schema, schemas({ID: schema})).decode(pa.array(values[:1]))[0][0].as_py()
 
 
 def test_control_a_decimal_that_is_too_long_is_cut_down_by_the_library(spark: SparkSession) -> None:
@@ -135,13 +143,23 @@ def test_control_a_decimal_that_is_too_long_is_cut_down_by_the_library(spark: Sp
         (record(LONG), record(LONG, {"name": "b", "type": "int", "default": 9}), {"a": 1}),
         (record(LONG), record({"name": "b", "type": "long", "aliases": ["a"]}), {"a": 1}),
         (record({"name": "a", "type": ["null", "long"]}), record(LONG), {"a": 1}),
+        (record(LONG), record(LONG, {"name": "b", "type": ["null", "int"], "default": 9}), {"a": 1}),
+        (record(LONG), record(LONG, {"name": "b", "type": ["double", "null"], "default": None}), {"a": 1}),
+        (record(LONG), record(LONG, {"name": "b", "type": {"type": "double"}, "default": 9}), {"a": 1}),
+        (record(LONG), record(MICROS), {"a": 1}),
+        (record(MICROS), record(LONG), {"a": 1}),
+        (
+            record({"name": "a", "type": DECIMAL}),
+            record({"name": "a", "type": {**DECIMAL, "precision": 30}}),
+            {"a": b"\x04\xd2"},
+        ),
     ],
 )
 def test_a_writers_schema_resolves_to_the_readers(
     spark: SparkSession, writer: str, reader: str, value: Mapping[str, Any]
 ) -> None:
     data = written(writer, value)
-    decoded, problems = Decoder(reader, {ID: writer}.get).decode(pa.array([data]))
+    decoded, problems = Decoder(reader, schemas({ID: writer})).decode(pa.array([data]))
     assert problems == [None]
     assert fast(spark, [data], writer, reader) == decoded.to_pylist()
 
@@ -150,11 +168,16 @@ def test_a_writers_schema_resolves_to_the_readers(
     ("writer", "reader"),
     [
         (record(LONG, name="other"), record(LONG)),
+        (record(MILLIS), record(MICROS)),
+        (record(LONG), record(LONG, {"name": "b", "type": "int", "default": 1.5})),
         (json.dumps("long"), record(LONG)),
         (record(LONG, {"name": "ackwright_end", "type": "int"}), record(LONG)),
         (record({"name": "b", "type": "string"}), record(LONG)),
     ],
-    ids=["another name", "no record", "the name of the end", "not resolvable"],
+    ids=[
+        *("another name", "another logical type", "a default that does not fit"),
+        *("no record", "the name of the end", "not resolvable"),
+    ],
 )
 def test_other_writers_are_left_to_python(spark: SparkSession, writer: str, reader: str) -> None:
     assert fast(spark, [GOOD], writer, reader) == [None]

@@ -15,9 +15,10 @@ from pyspark.sql import types as T
 from ackwright_stream import audit_json_schema
 from ackwright_stream.audit_values import Undecodable
 from ackwright_stream.errors import JobError
-from ackwright_stream.formats import json_schema_types
+from ackwright_stream.formats import json_schema, json_schema_types
 from ackwright_stream.formats.json_schema_values import Decoder, Encoder
 from ackwright_stream.formats.registered import Unsupported
+from ackwright_stream.jobspec import Reason
 
 
 def closed(required: tuple[str, ...] = (), **properties: Any) -> dict[str, Any]:
@@ -44,7 +45,7 @@ def framed(value: Any, schema_id: int = 1) -> bytes:
 def decoded(schema: Any, *values: bytes | None, writer: Any = None) -> tuple[list[Any], list[str | None]]:
     """What the job reads; the audit must read the same."""
     reader, text = json.dumps(schema), json.dumps(schema if writer is None else writer)
-    records, problems = Decoder(reader, {1: text}.get).decode(pa.array(values, pa.binary()))
+    records, problems = Decoder(reader, lambda _: {1: text}).decode(pa.array(values, pa.binary()))
     assert records.type == json_schema_types.read(reader).arrow
     kind = audit_json_schema.column_type(reader)
     for value, record, problem in zip(values, records, problems, strict=True):
@@ -121,7 +122,7 @@ def test_a_record_of_another_writer_is_read_into_the_readers_columns() -> None:
 )
 def test_a_writers_schema_that_is_none(writer: str) -> None:
     """It makes its records malformed, and sends no request."""
-    records, problems = Decoder(json.dumps(ORDER), {1: writer}.get).decode(pa.array([framed({"id": 1})]))
+    records, problems = Decoder(json.dumps(ORDER), lambda _: {1: writer}).decode(pa.array([framed({"id": 1})]))
     assert records.to_pylist() == [None]
     assert "its schema 1 cannot be used" in str(problems[0])
     with pytest.raises(Undecodable):
@@ -131,7 +132,9 @@ def test_a_writers_schema_that_is_none(writer: str) -> None:
 def test_a_pattern_that_only_the_jobs_validator_reads() -> None:
     """The audit says so, and does not call the records malformed."""
     schema = json.dumps(closed(a={"type": "string", "pattern": "^\\p{Lu}"}))
-    records, problems = Decoder(schema, {1: schema}.get).decode(pa.array([framed({"a": "É"}), framed({"a": "e"})]))
+    records, problems = Decoder(schema, lambda _: {1: schema}).decode(
+        pa.array([framed({"a": "É"}), framed({"a": "e"})])
+    )
     assert records.to_pylist() == [{"a": "É"}, None]
     assert problems[0] is None
     with pytest.raises(JobError, match="whose pattern Python does not read"):
@@ -195,6 +198,22 @@ def test_a_null_column_is_written_in_one_way() -> None:
 def test_columns_without_a_json_type() -> None:
     fields = [T.StructField("m", T.MapType(T.LongType(), T.LongType())), T.StructField("i", T.DayTimeIntervalType())]
     assert len(list(json_schema_types.column_problems(fields))) == 2
+
+
+def test_a_schema_that_was_not_derived_from_the_columns_may_refuse_a_value() -> None:
+    """A declared schema takes Spark's NULL AS n, from which none is derived."""
+    number, null = T.StructField("i", T.LongType()), T.StructField("n", T.NullType())
+    derived = json_schema.derived_schema("s-value", [number], lambda: None)
+    assert json_schema._accepts_all(derived, "s-value", [number])
+    assert not json_schema._accepts_all(derived, "s-value", [null])
+    assert not json_schema._accepts_all(derived, "s-value", [T.StructField("i", T.DoubleType())])
+
+
+def test_columns_whose_derived_schema_is_not_valid_are_named() -> None:
+    lines = T.StructType([T.StructField("a", T.LongType()), T.StructField("A", T.LongType())])
+    with pytest.raises(JobError, match=r"from the columns s: \$\.s has properties that differ only in case: A, a") as e:
+        json_schema.derived_schema("s-value", [T.StructField("s", lines)], lambda: None)
+    assert e.value.reason is Reason.INVALID_TRANSFORM
 
 
 def test_the_encoder_writes_valid_texts_only() -> None:

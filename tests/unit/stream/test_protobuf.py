@@ -17,9 +17,11 @@ from pyspark.sql import types as T
 
 from ackwright_stream import audit_protobuf, audit_values
 from ackwright_stream.audit_values import Undecodable
-from ackwright_stream.formats import protobuf_text, protobuf_types
+from ackwright_stream.errors import JobError
+from ackwright_stream.formats import protobuf, protobuf_text, protobuf_types
 from ackwright_stream.formats.protobuf_values import Decoder, Encoder
 from ackwright_stream.formats.registered import Unsupported
+from ackwright_stream.jobspec import Reason
 
 ORDER = """
 // Everything that a .proto file may have around its fields.
@@ -63,6 +65,7 @@ EMPTY: dict[str, Any] = {
     **{"there": None, "wrapped": None, "big": Decimal(0), "flag": False, "all_places": [], "by_number": []},
     **{"kinds": [], "d": 0.0, "s": 0, "u": 0},
 }
+PLACE: dict[str, Any] = {"x": 0.0, "name": None, "code": None}
 
 
 INT, LONG, TEXT = T.IntegerType(), T.LongType(), T.StringType()
@@ -79,7 +82,7 @@ def framed(data: bytes, indexes: bytes = b"\0", schema_id: int = 1) -> bytes:
 def decoded(reader: str, *values: bytes | None, writer: str | None = None) -> tuple[list[Any], list[str | None]]:
     """What the job reads; the audit must read the same."""
     writer = reader if writer is None else writer
-    records, problems = Decoder(reader, {1: writer}.get).decode(pa.array(values, pa.binary()))
+    records, problems = Decoder(reader, lambda _: {1: writer}).decode(pa.array(values, pa.binary()))
     kind, read = audit_protobuf.column_type(reader), audit_protobuf.decoder(writer, reader)
     assert kind == records.type or str(kind).replace("item", "element") == str(records.type).replace("item", "element")
     for value, record, problem in zip(values, records, problems, strict=True):
@@ -249,12 +252,46 @@ def test_a_declared_schema_and_the_columns() -> None:
         ({"counts": [1, None]}, r"counts\[\] is null"),
         ({"kind": "OTHER"}, "kind is 'OTHER', which is no value of the enum"),
         ({"u": -1}, "u is -1, which is no unsigned number of 32 bits"),
+        ({"number": 1, "there": PLACE}, "number, there are not null, and the oneof other holds only one of them"),
+        (
+            {"place": {**PLACE, "name": "", "code": b""}},
+            r"place\.name, place\.code are not null, and the oneof place\.what",
+        ),
+        ({"all_places": [{**PLACE, "name": "", "code": b""}]}, r"all_places\.name, all_places\.code are not null"),
     ],
 )
 def test_the_encoder_names_what_the_schema_refuses(row: dict[str, Any], words: str) -> None:
     kind = protobuf_types.read(protobuf_text.first_message(protobuf_text.file_of(ORDER)))
     with pytest.raises(ValueError, match=words):
         Encoder(ORDER, 7).encode(pa.array([{**EMPTY, **row}], kind.arrow))
+
+
+@pytest.mark.parametrize("member", [{"number": 0}, {"there": PLACE}, {"place": {**PLACE, "code": b""}}, {}])
+def test_one_member_of_a_oneof_is_written(member: dict[str, Any]) -> None:
+    kind = protobuf_types.read(protobuf_text.first_message(protobuf_text.file_of(ORDER)))
+    value = Encoder(ORDER, 1).encode(pa.array([{**EMPTY, **member}], kind.arrow))[0].as_py()
+    assert decoded(ORDER, value) == ([{**EMPTY, **member}], [None])
+
+
+def test_an_untyped_null_is_an_absent_field() -> None:
+    """Spark's NULL AS item."""
+    of_columns = pa.struct([("item", pa.null()), ("at", pa.null()), ("place", pa.null()), ("id", pa.int64())])
+    values = Encoder(ORDER, 1).encode(pa.array([{"item": None, "at": None, "place": None, "id": 1}], of_columns))
+    assert decoded(ORDER, values[0].as_py()) == ([{**EMPTY, "id": 1}], [None])
+
+
+@pytest.mark.parametrize(
+    ("kinds", "words"),
+    [
+        ({"a_b": INT, "aB": INT}, "from the columns a_b, aB: .*duplicate json_name"),
+        ({"a": INT, "_a": INT}, "from the columns a, _a: .*duplicate field name"),
+        ({"s": columns(x=INT, X=INT)}, "from the columns s: field s has fields that differ only in case"),
+    ],
+)
+def test_columns_whose_derived_schema_is_not_valid_are_named(kinds: dict[str, T.DataType], words: str) -> None:
+    with pytest.raises(JobError, match=words) as e:
+        protobuf.derived_schema("s-value", columns(**kinds).fields, lambda: None)
+    assert e.value.reason is Reason.INVALID_TRANSFORM
 
 
 def test_columns_without_a_type_in_protobuf() -> None:

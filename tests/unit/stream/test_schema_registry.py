@@ -7,18 +7,21 @@ from __future__ import annotations
 
 import base64
 import json
+import struct
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+from ackwright_stream import audit_registry, audit_schemas
 from ackwright_stream.errors import JobError
-from ackwright_stream.formats.registered import Unsupported, find_schema
-from ackwright_stream.jobspec import Reason, SchemaRegistry
+from ackwright_stream.formats.registered import Unsupported, Writers, decoded_each, finder, registered_schemas
+from ackwright_stream.jobspec import Format, Reason, SchemaRegistry
 from ackwright_stream.schema_registry import RegistryClient
 
 Answers = list[tuple[int, bytes]]
@@ -127,20 +130,96 @@ def test_a_ca_that_is_missing(server: Server, tmp_path: Path) -> None:
     assert refused(registry).reason is Reason.REGISTRY_LOGIN_REFUSED
 
 
+def test_a_line_break_at_the_end_of_a_secret_is_no_part_of_it(server: Server, tmp_path: Path) -> None:
+    for name in ("username", "password"):
+        (tmp_path / name).write_text(f"{name}\r\n")
+    registry = replace(server.registry, credentials=str(tmp_path))
+    client(registry).by_id(1)
+    audit_registry.get(registry, "/schemas/ids/1")
+    assert [request[2] for request in server.requests] == [
+        f"Basic {base64.b64encode(b'username:password').decode()}"
+    ] * 2
+
+
+def test_an_id_that_confluents_registry_cannot_have_has_no_schema(server: Server) -> None:
+    """It answers as for a path that does not exist, because its ids have 31 bits."""
+    server.answers = [(404, b'{"error_code":404,"message":"HTTP 404 Not Found"}')]
+    assert client(server.registry).by_id(2**31) is None
+    assert audit_registry.get(server.registry, f"/schemas/ids/{2**31}") is None
+    assert refused(server.registry).reason is Reason.REGISTRY_UNREACHABLE
+    server.answers = [(404, b"<html>not here</html>")]
+    with pytest.raises(JobError) as e:
+        client(server.registry).by_id(2**31)
+    assert e.value.reason is Reason.REGISTRY_UNREACHABLE
+
+
+def test_an_id_counts_in_the_context_of_its_subject(server: Server) -> None:
+    of_context, of_default = ":.staging:orders-value", "orders-value"
+    for subject in (of_context, of_default):
+        finder(server.registry, (), "AVRO", subject)([1])
+        audit_schemas._decoder(server.registry, 1, Format.JSON_SCHEMA, None, subject)
+    in_context, in_default = "/api/schemas/ids/1?subject=%3A.staging%3Aorders-value", "/api/schemas/ids/1"
+    assert [path for _, path, _ in server.requests] == [in_context, in_context, in_default, in_default]
+
+
 def test_a_schema_that_follows_its_first_record_is_returned(server: Server) -> None:
     server.answers = [NO_SCHEMA, NO_SCHEMA, SCHEMA]
     pauses: list[float] = []
-    assert find_schema(client(server.registry), 1, "AVRO", pauses.append) == "{}"
+    assert registered_schemas(client(server.registry), [1], "AVRO", pause=pauses.append) == {1: "{}"}
     assert len(pauses) == 2
     server.answers = [NO_SCHEMA]
-    assert find_schema(client(server.registry), 1, "AVRO", pauses.append) is None
+    assert registered_schemas(client(server.registry), [1], "AVRO", pause=pauses.append) == {}
+
+
+def test_ids_without_a_schema_wait_together(server: Server) -> None:
+    """Garbage that begins with a zero byte has many ids. Each is requested once more after the last pause."""
+    server.answers = [NO_SCHEMA]
+    pauses: list[float] = []
+    assert registered_schemas(client(server.registry), range(100), "AVRO", pause=pauses.append) == {}
+    assert sum(pauses) == 1.5
+    paths = [path for _, path, _ in server.requests]
+    assert len(paths) == 100 + 3 * 10
+    assert paths[-100:] == [f"/api/schemas/ids/{i}" for i in range(100)]
+
+
+def test_many_ids_with_a_schema_do_not_wait(server: Server) -> None:
+    schemas = registered_schemas(client(server.registry), range(30), "AVRO", pause=lambda _: pytest.fail("a pause"))
+    assert schemas == dict.fromkeys(range(30), "{}")
+    assert len(server.requests) == 30
+
+
+def test_the_ids_of_a_call_are_requested_together_and_those_without_a_schema_again_later() -> None:
+    requests: list[list[int]] = []
+
+    def find(ids: Sequence[int]) -> dict[int, str | Unsupported]:
+        requests.append(list(ids))
+        return {1: "one", 2: Unsupported("it is of type JSON, not AVRO")}
+
+    def decode(value: bytes, schema_id: int, schema: str) -> tuple[str, None]:
+        return f"{schema} {value[-1:].decode()}", None
+
+    writers = Writers(find, str.upper)
+    values = pa.array([struct.pack(">bI", 0, i) + b"x" for i in (3, 1, 2, 3)] + [None, b"?"])
+    records, problems = decoded_each(values, writers, decode)
+    assert records == [None, "ONE x", None, None, None, None]
+    assert problems == [
+        "the registry has no schema 3",
+        None,
+        "its schema 2 cannot be used: it is of type JSON, not AVRO",
+        "the registry has no schema 3",
+        None,
+        "it has 1 bytes and no schema id",
+    ]
+    decoded_each(values, writers, decode)
+    assert requests == [[1, 2, 3], [2, 3]]
 
 
 def test_schemas_that_cannot_be_read(server: Server) -> None:
     server.answers = [(200, json.dumps({"schema": "{}", "references": [{"name": "x"}]}).encode())]
     with pytest.raises(JobError) as e:
-        find_schema(client(server.registry), 1, "AVRO")
+        registered_schemas(client(server.registry), [1], "AVRO")
     assert e.value.reason is Reason.SCHEMA_INCOMPATIBLE
     server.answers = [(200, json.dumps({"schema": "{}", "schemaType": "JSON"}).encode())]
-    with pytest.raises(Unsupported, match="of type JSON"):
-        find_schema(client(server.registry), 1, "AVRO")
+    reason = registered_schemas(client(server.registry), [1], "AVRO")[1]
+    assert isinstance(reason, Unsupported)
+    assert "of type JSON" in str(reason)
