@@ -260,6 +260,11 @@ class JobSpec:
         """Whether positions are still this pipeline's after an orderly stop, because a driver is started again."""
         return "/" in self.identity
 
+    @property
+    def may_repeat_rows(self) -> bool:
+        """Whether a row may be written again while it is there, to a sink whose commits have state and rows as one."""
+        return self.guarantee is Guarantee.AT_LEAST_ONCE and self.state is None
+
     def _state_problems(self) -> Iterator[str]:
         if self.state is None:
             return

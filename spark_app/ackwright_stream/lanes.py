@@ -193,15 +193,17 @@ class Lanes:
                 "it restarts from the last decision",
             )
 
-    def advance_all(self, targets: Mapping[Lane, int]) -> None:
-        """Moves lanes forwards to the targets, in one step and without rows; a lane beyond its target stays.
+    def advance_all(self, ranges: Iterable[Range]) -> None:
+        """Moves lanes forwards to the ends of their ranges, in one step and without rows; a lane beyond its end stays.
 
-        Raises JobError, also if a topic was recreated since this driver read its id: brokers drop the positions of a
-        deleted topic.
+        The rows are in the sink. Raises JobError(POSITION_CONFLICT) for a lane before the start of its range, or that
+        this driver has not committed: the sink was restored, or a replica that lagged behind has replaced it, so rows
+        before the range are gone as well. Raises JobError also if a topic was recreated since this driver read its id:
+        brokers drop the positions of a deleted topic.
         """
-        forwards = {}
-        committed = self.sink.read(targets)
-        self._check_topics({lane: self._position(lane, target) for lane, target in targets.items()})
+        forwards, by_lane = {}, {r.lane: r for r in ranges}
+        committed = self.sink.read(by_lane)
+        self._check_topics({r.lane: self._position(r.lane, r.until) for r in by_lane.values()})
         for lane, position in self._checked(committed).items():
             if position is None:
                 raise JobError(
@@ -211,8 +213,15 @@ class Lanes:
                 )
             if position.is_foreign:
                 raise positions.has_moved(lane, position)
-            if position.offset < targets[lane]:
-                forwards[lane] = self._position(lane, targets[lane])
+            if position.driver != self.driver or position.offset < by_lane[lane].start:
+                raise JobError(
+                    Reason.POSITION_CONFLICT,
+                    f"lane {lane} is at {position.offset}, committed by driver {position.driver}, and driver "
+                    f"{self.driver} had delivered all before {by_lane[lane].start}: the sink has lost what was written "
+                    "last; this driver restarts from the positions",
+                )
+            if position.offset < by_lane[lane].until:
+                forwards[lane] = self._position(lane, by_lane[lane].until)
         if forwards:
             self.sink.advance(forwards, self.membership)
 

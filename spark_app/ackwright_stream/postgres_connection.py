@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import ssl
 import time
-from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -15,6 +14,7 @@ from psycopg.abc import RV, PQGen
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import PostgresSink, Reason
 from ackwright_stream.reasons import REASONS
+from ackwright_stream.secret_files import read_login
 
 _DEBIANS_CAS = "/etc/ssl/certs/ca-certificates.crt"
 # By the first characters of SQLSTATE, the longest first (PostgreSQL's appendix A, error codes).
@@ -43,12 +43,14 @@ _REASONS = {
     "54": Reason.ROW_REFUSED,
     "P0001": Reason.ROW_REFUSED,  # RAISE EXCEPTION in a trigger
 }
+_CHECK_VIOLATION = "23514"
 # In place of the reason's remedy.
 _REMEDIES = {"53100": "free space on the disk of the server; the pipeline resumes by itself"}
 # The beginning of an internal error (XX000), which the server does not translate: a row of 1 GB or more.
 _TOO_LARGE = "invalid memory alloc request size"
 _COPY = re.compile(r"^COPY .*?, line (?P<row>\d+)(?:, column (?P<column>[^:\n]+))?", re.MULTILINE)
 # A failed connection has no SQLSTATE. The server's text may be in another language: then the reason is the default.
+_LOST = "SSL SYSCALL error"  # the server ended while the connection began
 _LOGIN = (
     "authentication failed",
     "password supplied",
@@ -94,7 +96,7 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
 def connect(sink: PostgresSink) -> Connection:
     """A connection, in a transaction from its first statement on. Raises JobError."""
     place = f"PostgreSQL at {sink.host}:{sink.port}"
-    credentials = {name: _read(Path(sink.credentials, name)) for name in ("username", "password")}
+    username, password = read_login(sink.credentials, "sink.postgres")
     settings: dict[str, Any] = dict(sink.connection)
     isolation_level, threshold = settings.pop("isolation_level"), settings.pop("prepare_threshold")
     limit_s = float(settings.pop("response_timeout"))
@@ -103,8 +105,8 @@ def connect(sink: PostgresSink) -> Connection:
             host=sink.host,
             port=sink.port,
             dbname=sink.database,
-            user=credentials["username"],
-            password=credentials["password"],
+            user=username,
+            password=password,
             **_tls(sink),
             prepare_threshold=None if threshold == "none" else int(threshold),
             **settings,
@@ -114,7 +116,7 @@ def connect(sink: PostgresSink) -> Connection:
         return connection
     except psycopg.Error as e:
         text = _one_line(str(e))
-        refused = any(sign in text for sign in _LOGIN)
+        refused = any(sign in text for sign in _LOGIN) and _LOST not in text
         reason = Reason.SINK_LOGIN_REFUSED if refused else Reason.SINK_UNREACHABLE
         raise JobError(reason, f"{place}, database {sink.database}: {text[:400]}", REASONS[reason].remedy) from None
 
@@ -131,18 +133,6 @@ def _trusted_cas() -> str:
     return ssl.get_default_verify_paths().cafile or _DEBIANS_CAS
 
 
-def _read(file: Path) -> str:
-    try:
-        return file.read_text()
-    except (OSError, UnicodeDecodeError) as e:
-        why = (e.strerror or str(e)) if isinstance(e, OSError) else "it is not UTF-8 text"
-        raise JobError(
-            Reason.SINK_LOGIN_REFUSED,
-            f"the {file.name} of sink.postgres cannot be read from {file}: {why}; put it there, one file per "
-            "key, as in a mounted Secret",
-        ) from None
-
-
 def translate(
     error: psycopg.Error, what: str, *, no_answer: Reason = Reason.SINK_UNREACHABLE, of_task: bool = True
 ) -> JobError:
@@ -156,6 +146,8 @@ def translate(
         return JobError(no_answer, f"{what}: {why}", REASONS[no_answer].remedy)
     state = error.sqlstate or ("08" if isinstance(error, errors.OperationalError) else "")
     reason = next((_REASONS[state[:n]] for n in (5, 3, 2) if state[:n] in _REASONS), Reason.BATCH_FAILED)
+    if state == _CHECK_VIOLATION and error.diag.constraint_name is None:
+        reason = Reason.TABLE_UNSUITABLE  # no partition of the table takes the row
     if state == "XX000" and (error.diag.message_primary or "").startswith(_TOO_LARGE):
         reason = Reason.ROW_REFUSED
     # The detail and the context of a message quote values of the row; the name of a column and of a constraint do not.

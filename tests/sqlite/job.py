@@ -158,7 +158,7 @@ class SqliteSink:
             for lane, position in positions.items():
                 move(db, lane, position)
 
-    def write(self, lanes: Sequence[Lane], rows: Rows, letters: Rows = ()) -> int:
+    def write(self, lanes: Sequence[Lane], rows: Rows, letters: Rows = (), *, membership: Membership) -> int:
         batches = list(rows)
         with self.connection() as db:
             return insert(db, batches)

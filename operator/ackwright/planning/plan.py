@@ -29,6 +29,7 @@ from ackwright.planning.guarantees import (
     BROKER_MESSAGE_MAX_BYTES,
     CONSUMER,
     EVERY_CLIENT,
+    OFFSETS_PER_TRANSACTION,
     OPERATION_TIMEOUT_MS,
     PARTITIONER,
     RESTART,
@@ -258,7 +259,7 @@ def plan(pipeline: DeliveryPipeline) -> DeliveryPlan:
         connection=declared,
         sink_connection=at_sink,
         schema_registry=registry_connection(registry, OPERATION_TIMEOUT_MS) if registry else None,
-        source=_source(pipeline, terms, sink.dead_letters),
+        source=_source(pipeline, terms, sink),
         transform=_transform(pipeline),
         sink=sink,
         state=stored,
@@ -340,9 +341,11 @@ def _dead_letters(declared: DeadLetters | None) -> Settings:
     )
 
 
-def _source(pipeline: DeliveryPipeline, terms: GuaranteeTerms, letters: DeadLetters | None) -> Source:
-    source = pipeline.spec.source
+def _source(pipeline: DeliveryPipeline, terms: GuaranteeTerms, sink: SinkPlan) -> Source:
+    source, letters = pipeline.spec.source, sink.dead_letters
+    limits_transactions = pipeline.spec.sink.declared.LIMITS_TRANSACTIONS
     chosen, each = source.max_offsets_per_trigger, terms.offsets_per_transaction
+    each = OFFSETS_PER_TRANSACTION if limits_transactions else each
     return Source(
         topics=source.topics,
         starting_offsets=source.starting_offsets,

@@ -156,6 +156,8 @@ class Sink(Model, ABC):
     # The field of deadLetter that names where malformed records go.
     DEAD_LETTERS_IN: ClassVar[Literal["topic", "table"]] = "topic"
     KEYED_DEAD_LETTERS: ClassVar[bool] = False  # as DeadLetters.keyed
+    # Whether it ends a transaction of rows after some time, whatever the guarantee.
+    LIMITS_TRANSACTIONS: ClassVar[bool] = False
     # Whether stateful pipelines can have it: its transactions take decisions.
     TAKES_DECISIONS: ClassVar[bool] = False
     # Whether a stateful pipeline with a weaker guarantee than exactly-once writes its output outside of the commit of

@@ -47,6 +47,9 @@ _SESSION: Settings = (
         str(TRANSACTION_TIMEOUT_MS),
         "the server ends the transaction of a task that is silent for so long",
     ),
+    Setting("tcp_keepalives_idle", "10", "seconds after which the server checks whether the job's host is there"),
+    Setting("tcp_keepalives_interval", "5", "seconds between two of these checks"),
+    Setting("tcp_keepalives_count", "3", "unanswered checks, after which the server ends a transaction and its locks"),
 )
 # libpq's names; the last three are those of the job's connections.
 _CONNECTION: Settings = (
@@ -104,6 +107,7 @@ class PostgresSink(Sink):
 
     DEAD_LETTERS_IN = "table"
 
+    LIMITS_TRANSACTIONS = True
     TAKES_DECISIONS = True
     COST_WITH_STATE = "one transaction of the database per micro-batch; its rows become visible together"
 

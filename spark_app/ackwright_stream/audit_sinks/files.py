@@ -36,6 +36,7 @@ from ackwright_stream.storage_location import s3_of
 _STATE = "_ackwright/state"
 _BATCHES = "batches"
 _RANGE = re.compile(r"^(\d{20})\.parquet$")  # of a lane, or a batch
+_ENTRY = re.compile(r"[0-9]{20}\.json")  # of the state; an editor's backup has another name
 
 
 @dataclass(frozen=True)
@@ -240,7 +241,7 @@ class FilesReader(AppendedRows):
     def _state(self) -> dict[str, Any]:
         """The last entry of the drivers; empty if there is none."""
         while True:
-            names = self._names(_STATE)
+            names = [name for name in self._names(_STATE) if _ENTRY.fullmatch(name)]
             if not names:
                 return {}
             with translating(f"reading {self._sink.path}/{_STATE}"):

@@ -23,6 +23,7 @@ from ackwright_stream.delivery.batch import (
     stage,
     total,
 )
+from ackwright_stream.delivery.batch_size import limit_of_batches
 from ackwright_stream.delivery.dead_letters import Counts, Instructions
 from ackwright_stream.errors import JobError
 from ackwright_stream.fault_points import fault_point
@@ -52,7 +53,7 @@ class AtLeastOnce:
         return False
 
     def batch_limit(self, lanes: int) -> int | None:
-        return self._job.source.max_offsets_per_trigger
+        return limit_of_batches(self._job, lanes)
 
     def survives(self, error: JobError) -> bool:
         return False
@@ -71,11 +72,10 @@ class AtLeastOnce:
         records, read = _write(batch, lanes)
         # From here to the end of advance_all() the batch is delivered and not advanced. If the driver dies, it is
         # delivered again.
-        targets = {r.lane: r.until for r in batch.ranges}
         fault_point("before-advance")
-        lanes.advance_all(targets)
+        lanes.advance_all(batch.ranges)
         fault_point("after-advance")
-        return BatchResult(targets, records, read=read)
+        return BatchResult({r.lane: r.until for r in batch.ranges}, records, read=read)
 
     def abandon(self, tasks: tuple[Task, ...], error: JobError, lanes: Lanes) -> int:
         """Never: what was not acknowledged is delivered again."""
@@ -105,8 +105,9 @@ def _write(batch: Batch, lanes: Lanes) -> tuple[int, Counts]:
 
 def write(work: Work, task: Task, rows: Iterator[pa.RecordBatch], letters: Rows = ()) -> tuple[Outcome, int]:
     """One task, for a sink without a writer of Spark's."""
-    sink = work.lanes(transactional=False).sink
-    return Outcome.DONE, sink.write(task.lanes, passing_fault_points(rows, task.lanes), letters)
+    lanes = work.lanes(transactional=False)
+    rows = passing_fault_points(rows, task.lanes)
+    return Outcome.DONE, lanes.sink.write(task.lanes, rows, letters, membership=lanes.membership)
 
 
 def _write_by_spark(writer: SparkWriter, batch: Batch) -> int:

@@ -26,6 +26,7 @@ from ackwright_stream.delivery.batch import (
     stage,
     total,
 )
+from ackwright_stream.delivery.batch_size import limit_of_batches
 from ackwright_stream.errors import JobError
 from ackwright_stream.fault_points import fault_point
 from ackwright_stream.jobspec import JobSpec, Reason
@@ -51,7 +52,7 @@ class AtMostOnce:
         return True
 
     def batch_limit(self, lanes: int) -> int | None:
-        return self._job.source.max_offsets_per_trigger
+        return limit_of_batches(self._job, lanes)
 
     def survives(self, error: JobError) -> bool:
         """A malformed record's batch is abandoned, however many there are in a row."""
@@ -125,4 +126,5 @@ def claim_and_process(
         drain(rows)  # an earlier attempt claimed these ranges: whatever became of them, they are not written twice
         return outcome, 0
     fault_point("claimed", *task.lanes)
-    return outcome, lanes.sink.write(task.lanes, passing_fault_points(rows, task.lanes), letters)
+    rows = passing_fault_points(rows, task.lanes)
+    return outcome, lanes.sink.write(task.lanes, rows, letters, membership=lanes.membership)

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from ackwright_stream.jobspec import JobSpec
+
 QUICK_BATCHES = 5  # before the limit grows
 _REDUCTION = 4
 _GROWTH = 2
@@ -49,3 +51,19 @@ class BatchSize:
         if self.quick + 1 < QUICK_BATCHES:
             return replace(self, quick=self.quick + 1)
         return replace(self, limit=min(self.declared, self.limit * _GROWTH), quick=0)
+
+
+def limit_of_batches(job: JobSpec, lanes: int) -> int | None:
+    """The user's limit, or one with which a task's rows are written before the sink ends the transaction.
+
+    Without a limit, a backlog would take too long, and each attempt at the same ranges would fail like the last. With
+    autoscaling the limit is for the smallest number of executors. The driver adds executors between batches, and a
+    batch for those that do not run yet may take longer than the operator waits for progress. Spark reads the limit when
+    a query starts, so it does not change with their number. None: no limit, because nothing ends a task that is slow.
+    """
+    declared, per_transaction = job.source.max_offsets_per_trigger, job.source.offsets_per_transaction
+    if declared is not None or per_transaction is None:
+        return declared
+    autoscaling = job.autoscaling
+    processors = autoscaling.min_executors * autoscaling.cores if autoscaling else job.slots
+    return max(1, min(lanes, processors)) * per_transaction

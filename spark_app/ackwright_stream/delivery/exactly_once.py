@@ -23,6 +23,7 @@ from ackwright_stream.delivery.batch import (
     stage,
     total,
 )
+from ackwright_stream.delivery.batch_size import limit_of_batches
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import JobSpec
 from ackwright_stream.lanes import Lanes, Outcome
@@ -46,19 +47,7 @@ class ExactlyOnce:
         return False
 
     def batch_limit(self, lanes: int) -> int | None:
-        """The user's limit, or one with which a task's rows are written before the sink ends the transaction.
-
-        Without a limit, a backlog would take too long, and each attempt at the same ranges would fail like the last.
-        With autoscaling the limit is for the smallest number of executors. The driver adds executors between batches,
-        and a batch for those that do not run yet may take longer than the operator waits for progress. Spark reads the
-        limit when a query starts, so it does not change with their number.
-        """
-        declared, per_transaction = self._job.source.max_offsets_per_trigger, self._job.source.offsets_per_transaction
-        if declared is not None or per_transaction is None:
-            return declared
-        autoscaling = self._job.autoscaling
-        processors = autoscaling.min_executors * autoscaling.cores if autoscaling else self._job.slots
-        return max(1, min(lanes, processors)) * per_transaction
+        return limit_of_batches(self._job, lanes)
 
     def survives(self, error: JobError) -> bool:
         return False

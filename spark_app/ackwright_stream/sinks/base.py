@@ -356,10 +356,12 @@ class Sink(Protocol):
         """Moves the positions in one step, without rows."""
         ...
 
-    def write(self, lanes: Sequence[Lane], rows: Rows, letters: Rows = ()) -> int:
-        """Writes the rows of these lanes outside of a transaction; returns their number.
+    def write(self, lanes: Sequence[Lane], rows: Rows, letters: Rows = (), *, membership: Membership) -> int:
+        """Writes the rows of these lanes apart from positions; returns their number.
 
-        It waits for the acknowledgement that the jobspec sets. letters: as Transaction.commit() takes them.
+        It waits for the acknowledgement that the jobspec sets. letters: as Transaction.commit() takes them. membership:
+        of the driver, which may have been replaced. Rows and positions are to be in the same store, so a sink raises
+        JobError(POSITION_CONFLICT) if the driver has joined another one than it would write to.
         """
         ...
 

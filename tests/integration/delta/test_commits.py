@@ -63,7 +63,7 @@ def test_a_driver_that_was_overtaken_is_refused(table: Table, tmp_path: Path) ->
         lambda: older.commit([Range(A, 0, 10)], staged),
         lambda: older.sink.publish(staged, older.membership),
         lambda: older.lanes.advance(0, [Range(A, 0, 10)]),
-        lambda: older.lanes.advance_all({A: 10}),
+        lambda: older.lanes.advance_all([Range(A, 0, 10)]),
         lambda: older.lanes.settle({A: 10}, [], None, ()),
         lambda: older.lanes.stop({A: 10}),
     ):
@@ -113,7 +113,7 @@ def test_commits_of_other_programs_delay_a_commit_and_change_nothing(table: Tabl
     _commit_elsewhere(table)
     assert driver.deliver(Range(A, 0, 5)) == (Outcome.DONE, 5)
     _commit_elsewhere(table)
-    driver.lanes.advance_all({A: 9})
+    driver.lanes.advance_all([Range(A, 0, 9)])
     _commit_elsewhere(table)
     driver.lanes.stop({A: 9})
     assert table.position(spec.group) == 9
@@ -186,12 +186,12 @@ def test_after_an_unknown_outcome_of_the_advance_no_row_is_lost_at_least_once(
     spec = job(tmp_path, table.path)
     driver = Driver(spec)
     driver.sink.publish(driver.stage(rows(A, 0, 10)), driver.membership)
-    unanswered(lambda: driver.lanes.advance_all({A: 10}), monkeypatch, arrives=arrives)
+    unanswered(lambda: driver.lanes.advance_all([Range(A, 0, 10)]), monkeypatch, arrives=arrives)
     following = Driver(spec)
     start = following.sink.read([A])[A].offset
     assert start == (10 if arrives else 0)
     following.sink.publish(following.stage(rows(A, start, 20)), following.membership)
-    following.lanes.advance_all({A: 20})
+    following.lanes.advance_all([Range(A, 0, 20)])
     assert table.offsets() == sorted([*range(10), *range(start, 20)])
     assert table.position(spec.group) == 20
 
@@ -210,6 +210,38 @@ def test_after_an_unknown_outcome_of_the_rows_none_is_repeated_at_most_once(
     assert following.sink.read([A])[A].offset == 10
     assert following.lanes.advance(0, [Range(A, 0, 10)]) == (Outcome.SKIPPED, 0)
     assert table.offsets() == (list(range(10)) if arrives else [])
+
+
+@pytest.mark.parametrize("is_marked", [True, False])
+def test_rows_are_published_once_although_the_client_repeats_the_request(
+    table: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_marked: bool
+) -> None:
+    """A compaction has removed the file since, so the table takes it again. Without the mark the rows are there twice.
+
+    A client of S3 repeats a request whose answer was lost, and the server refuses it.
+    """
+    monkeypatch.setattr(DeltaStore, "marks_rows", is_marked)
+    spec = job(tmp_path, table.path)
+    driver = Driver(spec)
+    driver.sink.publish(driver.stage(rows(A, 0, 5)), driver.membership)
+    staged = driver.stage(rows(A, 5, 10))
+    append = TableLog.append
+
+    def twice(log: TableLog, version: Any, *arguments: Any) -> bool:
+        monkeypatch.setattr(TableLog, "append", append)
+        server = TableLog(log._sink)
+        latest = server.read()
+        assert latest is not None
+        assert server.append(latest, *arguments)
+        DeltaTable(str(table.path)).optimize.compact()
+        assert not append(log, version, *arguments)
+        return False
+
+    monkeypatch.setattr(TableLog, "append", twice)
+    driver.sink.publish(staged, driver.membership)
+    assert table.offsets() == (list(range(10)) if is_marked else sorted([*range(10), *range(5, 10)]))
+    driver.sink.publish(driver.stage(rows(A, 10, 15)), driver.membership)
+    assert table.offsets()[-5:] == list(range(10, 15))
 
 
 def unanswered(call: Callable[[], Any], monkeypatch: pytest.MonkeyPatch, *, arrives: bool) -> None:

@@ -23,6 +23,7 @@ from ackwright_stream.sinks.delta.sink import DeltaStore
 from integration.support.delta_stores import Table, job
 from integration.support.parquet_rows import rows_in
 from integration.support.racing_drivers import EACH, PARTITIONS, assert_guaranteed, race
+from integration.support.s3_conflicts import conflicting
 from integration.support.s3_proxy import Proxy, losing_answers
 from integration.support.s3_server import (
     BUCKET,
@@ -167,6 +168,29 @@ def test_rows_without_a_position_whose_answer_is_lost_are_there_once(
         assert proxy.requests > 1
     assert delivered(server, tmp_path.name) == [(0, n) for n in range(10)]
     assert driver.sink._log.read().handle.to_pyarrow_table().num_rows == 10, "to delta-rs, too"
+
+
+def test_a_conflict_that_the_server_reports_loses_nothing(server: S3Server, spec: JobSpec, tmp_path: Path) -> None:
+    """409: another request for the entry was under way, and nothing was created."""
+    driver = Driver(replace(spec, operation_timeout_ms=500))
+    first, second = (driver.stage(rows(A, start, start + 10)) for start in (0, 10))
+    sink, direct = spec.sink_of(DeltaSink), driver.sink._log
+    with conflicting(sink.endpoint or "") as (endpoint, conflicts):
+        driver.sink._log, driver.sink._version = TableLog(replace(sink, endpoint=endpoint)), None
+        conflicts.remaining = 1
+        assert driver.commit([Range(A, 0, 10)], first) == (Outcome.DONE, 10)
+        conflicts.remaining = 1_000_000
+        for call in (
+            lambda: driver.commit([Range(A, 10, 20)], second),
+            lambda: driver.sink.publish(second, driver.membership),
+            lambda: driver.lanes.advance_all([Range(A, 10, 20)]),
+        ):
+            with pytest.raises(JobError) as caught:
+                call()
+            assert caught.value.reason is Reason.SINK_UNREACHABLE, caught.value
+    driver.sink._log, driver.sink._version = direct, None
+    assert delivered(server, tmp_path.name) == [(0, n) for n in range(10)]
+    assert driver.commit([Range(A, 10, 20)], second) == (Outcome.DONE, 10)
 
 
 @contextmanager

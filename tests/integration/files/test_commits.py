@@ -76,7 +76,7 @@ def test_a_driver_that_was_overtaken_is_refused(files: Files, tmp_path: Path) ->
     assert FilesStore(spec).join([A]) != older.membership
     for refused in (
         lambda: older.deliver(Range(A, 0, 10)),
-        lambda: older.lanes.advance_all({A: 10}),
+        lambda: older.lanes.advance_all([Range(A, 0, 10)]),
         lambda: older.lanes.settle({A: 10}, [], None, ()),
         lambda: older.lanes.stop({A: 10}),
     ):
@@ -174,14 +174,14 @@ def test_a_driver_that_sleeps_while_it_joins_gets_no_generation_of_another_one(
         monkeypatch.setattr(Directory, "create", create)
         others.append(Driver(spec))
         for offset in range(1, 60):
-            others[0].lanes.advance_all({A: offset})
+            others[0].lanes.advance_all([Range(A, 0, offset)])
         assert not Path(files.path, path).exists()
         return create(self, path, draft)
 
     monkeypatch.setattr(Directory, "create", sleeps)
     membership = FilesStore(spec).join([A])
     assert int(membership) == int(others[0].membership) + 1
-    conflict(lambda: others[0].lanes.advance_all({A: 60}), "another driver has joined")
+    conflict(lambda: others[0].lanes.advance_all([Range(A, 0, 60)]), "another driver has joined")
 
 
 def test_a_task_that_dies_between_the_files_of_two_lanes(

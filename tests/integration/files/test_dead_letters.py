@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -81,11 +82,12 @@ def test_no_file_is_there_before_the_dead_letters_are_acknowledged(brokers: Mock
 def test_rows_of_the_weaker_guarantees_come_with_their_dead_letters(brokers: MockBrokers, tmp_path: Path) -> None:
     files = Files(tmp_path / "files")
     spec = with_letters(job(tmp_path, files.path), brokers, "without-position")
-    task = Driver(spec).task().sink
+    driver = Driver(spec)
+    write = partial(driver.task().sink.write, membership=driver.membership)
     brokers.refuse(PRODUCE, NOT_AUTHORISED)
-    refused(lambda: task.write([A], rows(A, 0, 10), letters(3)), "writing dead letters to without-position")
+    refused(lambda: write([A], rows(A, 0, 10), letters(3)), "writing dead letters to without-position")
     assert files.names() == []
-    assert task.write([A], rows(A, 0, 10), letters(3)) == 10
+    assert write([A], rows(A, 0, 10), letters(3)) == 10
     assert keys(brokers, "without-position", spec.group) == ["in-0@3"]
 
 

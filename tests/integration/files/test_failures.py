@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 from collections.abc import Callable, Iterator
@@ -67,7 +68,7 @@ def test_a_full_disk_stops_the_pipeline_and_loses_and_repeats_nothing(small_disk
     with full.open("wb", buffering=0) as file, suppress(OSError):
         while file.write(b"x" * 4096):
             pass
-    refused(lambda: driver.lanes.advance_all({A: 1001}), Reason.SINK_UNREACHABLE, "No space left on device")
+    refused(lambda: driver.lanes.advance_all([Range(A, 0, 1001)]), Reason.SINK_UNREACHABLE, "No space left on device")
     full.unlink()
     assert driver.deliver(Range(A, 1000, 1002)) == (Outcome.DONE, 2)
     assert (files.offsets(), files.chain()) == (list(range(1002)), [(0, 1000), (1000, 1002)])
@@ -93,6 +94,20 @@ def test_a_directory_that_may_not_be_written_any_more(files: Files, tmp_path: Pa
     assert files.chain() == [(0, 5)]
     assert driver.deliver(Range(A, 5, 9)) == (Outcome.DONE, 4)
     assert (files.offsets(), files.chain()) == (list(range(9)), [(0, 5), (5, 9)])
+
+
+@pytest.mark.parametrize("number", [errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS])
+def test_a_file_system_without_hard_links_is_named(
+    files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """As FAT and some network file systems are."""
+
+    def refused_link(source: Path, target: Path) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "link", refused_link)
+    refused(lambda: Driver(job(tmp_path, files.path)), Reason.TABLE_UNSUITABLE, f"of {files.path} has no hard links")
+    assert files.temporary() == []
 
 
 @contextmanager
@@ -282,10 +297,10 @@ def test_rows_outside_of_transactions(files: Files, tmp_path: Path) -> None:
     driver = Driver(job(tmp_path, files.path))
     store = FilesStore(driver.lanes.job)
     for _ in range(2):
-        assert store.write([A], rows(A, 0, 3)) == 3
+        assert store.write([A], rows(A, 0, 3), membership=driver.membership) == 3
     assert files.offsets() == [0, 0, 1, 1, 2, 2]
     assert (files.chain(), len(files.names())) == ([], 2)
-    assert store.write([A], []) == 0
-    driver.lanes.advance_all({A: 3})
+    assert store.write([A], [], membership=driver.membership) == 0
+    driver.lanes.advance_all([Range(A, 0, 3)])
     assert Driver(driver.lanes.job).deliver(Range(A, 3, 5)) == (Outcome.DONE, 2)
     assert files.chain() == [(3, 5)]

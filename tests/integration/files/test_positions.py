@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from ackwright_stream.audit_sinks.files import FilesReader
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Reason
 from ackwright_stream.lanes import Outcome
@@ -17,7 +19,7 @@ from ackwright_stream.positions import Range
 from ackwright_stream.sinks.files import sink as sink_module
 from ackwright_stream.sinks.files.sink import FilesStore
 from ackwright_stream.sinks.files.storage import Directory
-from integration.support.files_stores import A, Driver, Files, directory, job, rows
+from integration.support.files_stores import A, Driver, Files, directory, job
 
 
 def test_positions_that_are_set_by_hand_are_noticed(files: Files, tmp_path: Path) -> None:
@@ -40,6 +42,26 @@ def set_by_hand(files: Files, offset: int) -> None:
     state = json.loads(entries[-1].read_text())
     state["lanes"][0]["position"] |= {"offset": offset, "driver": 0}
     (entries[-1].parent / f"{int(entries[-1].stem) + 1:020}.json").write_text(json.dumps(state))
+
+
+@pytest.mark.parametrize("suffix", [".json~", ".json.bak", "-copy.json", ".JSON"])
+def test_an_editors_backup_is_no_entry(files: Files, tmp_path: Path, suffix: str) -> None:
+    """Of the copy that docs/files.md asks for, before its change. The audit reads the same entry."""
+    spec, spark = job(tmp_path, files.path), cast(Any, None)
+    driver = Driver(spec)
+    set_by_hand(files, 40)
+    entry = max(Path(files.path, "_ackwright/state").iterdir())
+    backup = entry.with_name(f"{entry.stem}{suffix}")
+    backup.write_text(entry.read_text().replace('"offset": 40', '"offset": 0'))
+    position = FilesStore(spec).peek([A])[A]
+    assert position is not None
+    assert (position.offset, position.is_foreign) == (40, True)
+    with FilesReader(spark, spec) as reader:
+        assert reader.positions([("in", 0)]) == {("in", 0): 40}
+    for offset in range(41, 80):
+        driver.sink.advance({A: replace(position, offset=offset, driver=1)}, driver.membership)
+    assert files.settled() == 79
+    assert (backup.exists(), entry.exists()) == (True, False), "only entries are removed"
 
 
 def test_a_position_that_is_set_back_halts_until_the_later_files_are_removed(files: Files, tmp_path: Path) -> None:
@@ -66,7 +88,7 @@ def test_rows_that_move_no_position_are_not_listed(
     spec = job(tmp_path, files.path)
     driver = Driver(spec)
     driver.deliver(Range(A, 0, 10))
-    driver.sink.write([A], rows(A, 10, 20))
+    driver.prepared(Range(A, 10, 20))()
     listed: list[str] = []
     names = Directory.names
 
@@ -121,7 +143,7 @@ def test_the_entries_of_drivers_are_removed_when_they_are_old(files: Files, tmp_
     spec = job(tmp_path, files.path)
     driver = Driver(spec)
     for offset in range(1, 80):
-        driver.lanes.advance_all({A: offset})
+        driver.lanes.advance_all([Range(A, 0, offset)])
     assert files.settled() == 79
     assert len(list(Path(files.path, "_ackwright/state").iterdir())) <= 33
 

@@ -21,6 +21,7 @@ from ackwright_stream.sinks.files.sink import FilesStore
 from ackwright_stream.sinks.files.state import LaneState, State, StateLog
 from integration.support.files_stores import A, B, Driver, Files, batch_rows, decide, job, rows
 from integration.support.racing_drivers import EACH, PARTITIONS, assert_guaranteed, race
+from integration.support.s3_conflicts import conflicting
 from integration.support.s3_proxy import losing_answers
 from integration.support.s3_server import (
     BUCKET,
@@ -162,13 +163,50 @@ def test_control_without_the_comparison_a_lost_answer_is_a_conflict(
     spec: JobSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     driver = Driver(spec)
-    monkeypatch.setattr(storage, "_TAIL", 0)
-    monkeypatch.setattr(storage.Bucket, "_tail", lambda *_: None)
+    tail = storage.Bucket._tail
+    monkeypatch.setattr(storage.Bucket, "_tail", lambda *file: None if tail(*file) is None else b"")
     with losing_answers(spec.sink_of(FilesSink).endpoint or "") as (endpoint, proxy):
         driver.lanes.job = with_sink(spec, endpoint=endpoint)
         proxy.lost = 1
         with pytest.raises(JobError, match="was created since"):
             driver.deliver(Range(A, 0, 10))
+
+
+@pytest.mark.parametrize("advances", [True, False], ids=["exactly-once", "weaker"])
+def test_a_conflict_that_the_server_reports_once_loses_nothing(files: Files, spec: JobSpec, *, advances: bool) -> None:
+    """409: another request for the file was under way, and nothing was created."""
+    with conflicting(spec.sink_of(FilesSink).endpoint or "") as (endpoint, conflicts):
+        driver, batch = Driver(with_sink(spec, endpoint=endpoint)), Range(A, 0, 10)
+        advance = [lambda: driver.deliver(batch)]
+        weaker = [driver.prepared(batch), lambda: driver.lanes.advance_all([batch])]
+        for call in advance if advances else weaker:
+            conflicts.remaining = 1
+            call()
+            assert conflicts.remaining == 0
+    assert files.offsets() == list(range(10))
+    assert (files.position() if advances else files.settled()) == 10
+
+
+def test_a_conflict_that_the_server_reports_always_moves_no_position(files: Files, spec: JobSpec) -> None:
+    with conflicting(spec.sink_of(FilesSink).endpoint or "") as (endpoint, conflicts):
+        driver = Driver(with_sink(spec, endpoint=endpoint, commit={"timeout.ms": "1000"}))
+        batch, conflicts.remaining = Range(A, 0, 10), 1_000_000
+        for call in (driver.prepared(batch), lambda: driver.deliver(batch), lambda: driver.lanes.advance_all([batch])):
+            with pytest.raises(JobError, match="the server refuses to create it, and has no such file") as caught:
+                call()
+            assert caught.value.reason is Reason.SINK_UNREACHABLE
+        assert (files.names(), files.settled()) == ([], 0)
+        conflicts.remaining = 0
+        assert driver.deliver(batch) == (Outcome.DONE, 10)
+
+
+def test_names_in_directories_below_are_not_listed(server: S3Server, spec: JobSpec) -> None:
+    """As of a copy of the state that somebody has made there."""
+    Driver(spec)
+    state = f"{spec.sink_of(FilesSink).path.removeprefix('s3://')}/_ackwright/state"
+    with server.files().open_output_stream(f"{state}/copy/{9:020}.json") as file:
+        file.write(b"{}")
+    assert Driver(spec).membership == b"2"
 
 
 def test_a_footer_that_is_longer_than_what_is_read_at_first(spec: JobSpec, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from ackwright_stream.jobspec import Reason
 from ackwright_stream.lanes import Outcome
 from ackwright_stream.positions import Range
 from ackwright_stream.sinks.files.storage import Directory, Draft
-from integration.support.files_stores import A, Driver, Files, conflict, job, overtaken, rows
+from integration.support.files_stores import A, Driver, Files, conflict, job, overtaken
 
 
 @pytest.mark.parametrize("arrives", [True, False])
@@ -45,15 +45,15 @@ def test_after_an_unknown_outcome_of_the_advance_no_row_is_lost_at_least_once(
     """The rows are there. The next driver repeats them unless the positions have moved."""
     spec = job(tmp_path, files.path)
     driver = Driver(spec)
-    driver.task().sink.write([A], rows(A, 0, 10))
-    unanswered(lambda: driver.lanes.advance_all({A: 10}), monkeypatch, arrives=arrives)
+    driver.prepared(Range(A, 0, 10))()
+    unanswered(lambda: driver.lanes.advance_all([Range(A, 0, 10)]), monkeypatch, arrives=arrives)
     following = Driver(spec)
     position = following.sink.read([A])[A]
     assert position is not None
     start = position.offset
     assert start == (10 if arrives else 0)
-    following.task().sink.write([A], rows(A, start, 20))
-    following.lanes.advance_all({A: 20})
+    following.prepared(Range(A, start, 20))()
+    following.lanes.advance_all([Range(A, 0, 20)])
     assert files.offsets() == sorted([*range(10), *range(start, 20)])
 
 
@@ -63,9 +63,9 @@ def test_after_an_unknown_outcome_of_the_rows_none_is_repeated_at_most_once(
 ) -> None:
     """The position has moved. The next driver continues behind it."""
     spec = job(tmp_path, files.path)
-    task = Driver(spec).task()
-    assert task.advance(0, [Range(A, 0, 10)]) == (Outcome.DONE, 0)
-    unanswered(lambda: task.sink.write([A], rows(A, 0, 10)), monkeypatch, arrives=arrives)
+    driver, batch = Driver(spec), Range(A, 0, 10)
+    assert driver.task().advance(0, [batch]) == (Outcome.DONE, 0)
+    unanswered(driver.prepared(batch), monkeypatch, arrives=arrives)
     assert Driver(spec).task().advance(0, [Range(A, 0, 10)]) == (Outcome.SKIPPED, 0)
     assert files.offsets() == (list(range(10)) if arrives else [])
 

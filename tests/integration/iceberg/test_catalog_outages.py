@@ -87,7 +87,7 @@ def commits(driver: Driver, guarantee: Guarantee, batch: Range) -> Mapping[str, 
     if guarantee is Guarantee.EXACTLY_ONCE:
         return {BOTH: lambda: driver.commit([batch], staged)}
     if guarantee is Guarantee.AT_LEAST_ONCE:
-        return {ROWS: publish, POSITIONS: lambda: driver.lanes.advance_all({A: batch.until})}
+        return {ROWS: publish, POSITIONS: lambda: driver.lanes.advance_all([batch])}
     return {POSITIONS: lambda: driver.lanes.advance(0, [batch]), ROWS: publish}
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from pyiceberg.table import Table as IcebergTable
+from pyiceberg.table.update import SetSnapshotRefUpdate
 
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import IcebergSink, Reason
@@ -62,7 +63,7 @@ def test_a_driver_that_was_overtaken_is_refused(table: Table, tmp_path: Path) ->
         lambda: older.commit([Range(A, 0, 10)], staged),
         lambda: older.sink.publish(staged, older.membership),
         lambda: older.lanes.advance(0, [Range(A, 0, 10)]),
-        lambda: older.lanes.advance_all({A: 10}),
+        lambda: older.lanes.advance_all([Range(A, 0, 10)]),
         lambda: older.lanes.settle({A: 10}, [], None, ()),
         lambda: older.lanes.stop({A: 10}),
     ):
@@ -168,7 +169,7 @@ def test_commits_of_other_programs_delay_a_commit_and_change_nothing(table: Tabl
     add_elsewhere(table.handle())
     assert driver.deliver(Range(A, 0, 5)) == (Outcome.DONE, 5)
     add_elsewhere(table.handle())
-    driver.lanes.advance_all({A: 9})
+    driver.lanes.advance_all([Range(A, 0, 9)])
     add_elsewhere(table.handle())
     driver.lanes.stop({A: 9})
     assert table.position(spec.group) == 9
@@ -223,6 +224,23 @@ def test_a_snapshot_on_another_branch_delays_a_commit(
     assert (table.offsets(), table.position(spec.group)) == (list(range(10)), 10)
 
 
+RETENTION = {"min-snapshots-to-keep": 500, "max-snapshot-age-ms": 30 * 86_400_000, "max-ref-age-ms": 90 * 86_400_000}
+
+
+def test_a_commit_leaves_the_retention_of_the_branch_as_it_is(table: Table, tmp_path: Path) -> None:
+    """In the catalog of SQLite, pyiceberg computes the new metadata; in the other one the server does."""
+    driver = Driver(job(tmp_path, table))
+    main = {**table.metadata["refs"]["main"], **RETENTION}
+    update = SetSnapshotRefUpdate.model_validate({"ref-name": "main", **main})
+    table.handle()._do_commit(updates=(update,), requirements=())
+    assert table.metadata["refs"] == {"main": main}
+    driver.deliver(Range(A, 0, 10))
+    driver.sink.publish(driver.stage(rows(B, 0, 5)), driver.membership)
+    after = table.metadata["refs"]["main"]
+    assert after.pop("snapshot-id") == table.metadata["current-snapshot-id"] != main.pop("snapshot-id")
+    assert after == main
+
+
 @pytest.mark.parametrize("arrives", [True, False])
 def test_after_an_unknown_outcome_the_table_tells(
     table: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, arrives: bool
@@ -256,12 +274,12 @@ def test_after_an_unknown_outcome_of_the_advance_no_row_is_lost_at_least_once(
     spec = job(tmp_path, table)
     driver = Driver(spec)
     driver.sink.publish(driver.stage(rows(A, 0, 10)), driver.membership)
-    unanswered(lambda: driver.lanes.advance_all({A: 10}), monkeypatch, arrives=arrives)
+    unanswered(lambda: driver.lanes.advance_all([Range(A, 0, 10)]), monkeypatch, arrives=arrives)
     following = Driver(spec)
     start = following.sink.read([A])[A].offset
     assert start == (10 if arrives else 0)
     following.sink.publish(following.stage(rows(A, start, 20)), following.membership)
-    following.lanes.advance_all({A: 20})
+    following.lanes.advance_all([Range(A, 0, 20)])
     assert table.offsets() == sorted([*range(10), *range(start, 20)])
     assert table.position(spec.group) == 20
 

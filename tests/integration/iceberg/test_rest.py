@@ -82,6 +82,37 @@ def test_a_commit_whose_answer_is_lost_is_committed_once(in_rest: Table, proxy: 
     assert in_rest.offsets() == list(range(10))
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Cannot add snapshot with sequence number 3 older than last sequence number 3",
+        "Commit validation failed: requirement failed",
+    ],
+)
+def test_a_conflict_that_a_catalog_answers_as_a_bad_request_delays_a_commit(
+    in_rest: Table, proxy: Proxy, spec: JobSpec, text: str
+) -> None:
+    """The catalog has not carried it out, and the driver repeats it after a read."""
+    driver = Driver(spec)
+    before = in_rest.snapshots
+    proxy.bad_requests.append(text)
+    assert driver.deliver(Range(A, 0, 10)) == (Outcome.DONE, 10)
+    proxy.bad_requests.append(text)
+    driver.sink.publish(driver.stage(rows(B, 0, 5)), driver.membership)
+    assert (proxy.bad_requests, in_rest.snapshots) == ([], before + 2)
+    assert (in_rest.offsets(A), in_rest.offsets(B)) == (list(range(10)), list(range(5)))
+    assert in_rest.position(spec.group) == 10
+
+
+def test_a_request_that_a_catalog_does_not_understand_is_reported(in_rest: Table, proxy: Proxy, spec: JobSpec) -> None:
+    driver = Driver(spec)
+    proxy.bad_requests.append("unknown update")
+    with pytest.raises(JobError, match="unknown update") as caught:
+        driver.deliver(Range(A, 0, 10))
+    assert caught.value.reason is Reason.SINK_UNREACHABLE
+    assert (in_rest.offsets(), in_rest.position(spec.group)) == ([], 0)
+
+
 def test_a_catalog_that_hangs_times_out_and_its_late_commit_counts_once(
     rest_catalog: RestCatalogServer, in_rest: Table, spec: JobSpec
 ) -> None:

@@ -18,6 +18,7 @@ import pytest
 from ackwright_stream.decisions import last_decision
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import JobSpec, Reason
+from ackwright_stream.positions import Range
 from ackwright_stream.sinks.postgres import decisions
 from ackwright_stream.sinks.postgres.sink import PostgresStore
 from integration.support.postgres import PASSWORD, Database
@@ -267,7 +268,7 @@ def test_the_first_stateful_pipeline_of_a_database_alters_no_table(
 ) -> None:
     with positions_in_use(database):
         decide(driver_of(stateful(tmp_path, database)), 0, 0, 10)
-        other.lanes.advance_all({A: 5})
+        other.lanes.advance_all([Range(A, 0, 5)])
     groups = database.sql('SELECT "offset", batch FROM ackwright.positions WHERE partition = 0 ORDER BY "offset"')
     assert groups == [["5", ""], ["10", "0"]]
 
@@ -294,7 +295,7 @@ def test_other_pipelines_continue_while_the_column_cannot_be_added(
     with positions_in_use(database):
         joining.start()
         wait_until(lambda: attempts() > 0, "an attempt to add the column")
-        other.lanes.advance_all({A: 5})
+        other.lanes.advance_all([Range(A, 0, 5)])
         wait_until(lambda: attempts() > 1 or not joining.is_alive(), "a second attempt")
         assert joining.is_alive()
     joining.join(ANSWER)

@@ -82,23 +82,23 @@ def test_a_full_disk_stops_the_pipeline_and_loses_and_repeats_nothing(full: Data
 
 def test_a_full_disk_loses_nothing_at_least_once(full: Database, tmp_path: Path) -> None:
     spec = replace(job(tmp_path, full), guarantee=Guarantee.AT_LEAST_ONCE)
-    refused(lambda: Driver(spec).task().sink.write([A], rows(A, 0, ROWS, 10_000)))
+    refused(Driver(spec).prepared(ALL))
     assert (offsets(full), position(full)) == ([], 0)
     free_space(full)
     following = Driver(spec)
-    assert following.task().sink.write([A], rows(A, 0, ROWS, 10_000)) == ROWS
-    following.lanes.advance_all({A: ROWS})
+    assert following.prepared(ALL)() == ROWS
+    following.lanes.advance_all([Range(A, 0, ROWS)])
     assert (offsets(full), position(full)) == (list(range(ROWS)), ROWS)
 
 
 def test_a_full_disk_repeats_nothing_at_most_once(full: Database, tmp_path: Path) -> None:
     spec = replace(job(tmp_path, full), guarantee=Guarantee.AT_MOST_ONCE)
-    task = Driver(spec).task()
-    assert task.advance(0, [ALL]) == (Outcome.DONE, 0)
-    refused(lambda: task.sink.write([A], rows(A, 0, ROWS, 10_000)))
+    driver = Driver(spec)
+    assert driver.task().advance(0, [ALL]) == (Outcome.DONE, 0)
+    refused(driver.prepared(ALL))
     free_space(full)
-    following = Driver(spec).task()
-    assert following.advance(0, [ALL]) == (Outcome.SKIPPED, 0)
-    assert following.advance(0, [Range(A, ROWS, ROWS + 10)]) == (Outcome.DONE, 0)
-    assert following.sink.write([A], rows(A, ROWS, ROWS + 10)) == 10
+    following, batch = Driver(spec), Range(A, ROWS, ROWS + 10)
+    assert following.task().advance(0, [ALL]) == (Outcome.SKIPPED, 0)
+    assert following.task().advance(0, [batch]) == (Outcome.DONE, 0)
+    assert following.prepared(batch)() == 10
     assert (offsets(full), position(full)) == (list(range(ROWS, ROWS + 10)), ROWS + 10)

@@ -76,7 +76,9 @@ def test_a_server_that_is_killed_and_returns_loses_and_repeats_nothing(
     refused(lambda: task.advance(0, [Range(A, 10, 20)]), Reason.SINK_UNREACHABLE, "check the sink's address")
     fragile_postgres.start()
     assert (offsets(database), position(database)) == (list(range(10)), 10)
-    assert task.advance(0, [Range(A, 10, 20)], rows(A, 10, 20)) == (Outcome.DONE, 10)
+    again = "the server was restarted or replaced since this driver has joined"
+    refused(lambda: task.advance(0, [Range(A, 10, 20)], rows(A, 10, 20)), Reason.POSITION_CONFLICT, again)
+    assert Driver(task.job).task().advance(0, [Range(A, 10, 20)], rows(A, 10, 20)) == (Outcome.DONE, 10)
     assert (offsets(database), position(database)) == (list(range(20)), 20)
 
 
@@ -131,7 +133,7 @@ def test_positions_whose_commit_has_an_unknown_outcome_are_read_again(
         after = {A: replace(before, offset=50)}
         refused(lambda: through_proxy.advance(after, driver.membership), Reason.SINK_UNREACHABLE)
     assert position(database) == (50 if arrives else 0)
-    driver.lanes.advance_all({A: 50})
+    driver.lanes.advance_all([Range(A, 0, 50)])
     assert position(database) == 50
 
 
@@ -228,6 +230,8 @@ def test_what_is_wrong_with_the_server_is_one_sentence(database: Database, tmp_p
     def check(**fields: Any) -> Callable[[], None]:
         return lambda: PostgresStore(replace(spec, sink=database.sink(**fields))).check()
 
+    check()()
+    (database.credentials / "password").write_text(f"{PASSWORD}\n")  # as echo writes it
     check()()
     refused(check(port=1), Reason.SINK_UNREACHABLE, "127.0.0.1:1", "check the sink's address")
     refused(check(database="none"), Reason.SINK_LOGIN_REFUSED, '"none" does not exist')

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -132,11 +133,11 @@ def test_frozen_while_rows_are_written_the_position_stays_at_least_once(
     server: Postgres, data: Database, tmp_path: Path
 ) -> None:
     driver = Driver(limited(data, tmp_path))
-    sink = driver.task().sink
-    not_answered(lambda: sink.write([A], suspending(server, 10)), Reason.TRANSACTION_TIMED_OUT)
+    write = partial(driver.task().sink.write, [A], membership=driver.membership)
+    not_answered(lambda: write(suspending(server, 10)), Reason.TRANSACTION_TIMED_OUT)
     server.resume()
-    assert sink.write([A], rows(A, 0, 10)) == 10
-    driver.lanes.advance_all({A: 10})
+    assert write(rows(A, 0, 10)) == 10
+    driver.lanes.advance_all([Range(A, 0, 10)])
     assert (offsets(data), position(data)) == (list(range(10)), 10)
 
 

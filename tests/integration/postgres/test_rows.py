@@ -208,6 +208,53 @@ def test_a_numeric_that_would_round_is_refused(database: Database, tmp_path: Pat
     assert table.rows() == []
 
 
+@pytest.mark.parametrize("declared", ["timestamptz(3)", "timestamptz(0)", "thousandths"])
+@pytest.mark.parametrize("compared", ["key", "version_column"])
+def test_a_time_by_which_rows_are_compared_is_not_rounded(
+    database: Database, tmp_path: Path, compared: str, declared: str
+) -> None:
+    database.sql("CREATE DOMAIN thousandth AS timestamptz(3); CREATE DOMAIN thousandths AS thousandth")
+    key = ("at",) if compared == "key" else ("id",)
+    fields = {"upsert": True, "key": key, **({compared: "at"} if compared == "version_column" else {})}
+    columns = f"id bigint NOT NULL, v text, at {declared} NOT NULL, UNIQUE ({key[0]})"
+    table = Table(database, tmp_path, columns, **fields)
+    with pytest.raises(JobError, match="'at' rounds the times by which rows are compared") as caught:
+        table.deliver(
+            keyed((1, "a", datetime.datetime(2026, 1, 1, tzinfo=UTC)), extra=("at", pa.timestamp("us", "UTC")))
+        )
+    assert caught.value.reason is Reason.TABLE_UNSUITABLE
+    assert table.rows() == []
+
+
+def test_a_row_may_have_what_a_deleted_one_had(database: Database, tmp_path: Path) -> None:
+    table = Table(
+        database, tmp_path, "id bigint PRIMARY KEY, v text UNIQUE", upsert=True, key=("id",), deleted_column="gone"
+    )
+    gone = ("gone", pa.bool_())
+    table.deliver(keyed((1, "a", False), extra=gone))
+    table.deliver(keyed((1, None, True), (2, "a", False), extra=gone))
+    assert table.rows() == [["2", "a"]]
+
+
+def test_a_row_without_a_partition_waits_for_one(database: Database, tmp_path: Path) -> None:
+    columns = "id bigint, v text) PARTITION BY RANGE (id"
+    table = Table(database, tmp_path, columns)
+    with pytest.raises(JobError, match="no partition of relation") as caught:
+        table.deliver(keyed((1, "a")))
+    assert caught.value.reason is Reason.TABLE_UNSUITABLE
+    database.sql("CREATE TABLE rows_1 PARTITION OF rows FOR VALUES FROM (0) TO (10)")
+    table.deliver(keyed((1, "a")))
+    assert table.rows() == [["1", "a"]]
+
+
+def test_a_table_with_the_name_of_the_temporary_one_is_not_touched(database: Database, tmp_path: Path) -> None:
+    database.sql("CREATE TABLE ackwright_rows (id bigint, v text)")
+    database.sql(f"ALTER ROLE CURRENT_USER IN DATABASE {database.name} SET search_path = public, pg_temp")
+    table = Table(database, tmp_path, "id bigint PRIMARY KEY, v text", upsert=True, key=("id",))
+    table.deliver(keyed((1, "a")))
+    assert (table.rows(), database.sql("SELECT * FROM ackwright_rows")) == ([["1", "a"]], [])
+
+
 VERSIONED = "id bigint PRIMARY KEY, v text, at int NOT NULL"
 AT = ("at", pa.int32())
 
@@ -229,7 +276,7 @@ def test_a_late_write_of_a_zombie_changes_nothing_only_with_versions(
     table = Table(database, tmp_path, VERSIONED, upsert=True, key=("id",), **version)
     zombie = PostgresStore(table.driver.lanes.job)
     table.deliver(keyed((1, "new", 2), extra=AT))
-    assert zombie.write([A], [keyed((1, "old", 1), extra=AT)]) == 1
+    assert zombie.write([A], [keyed((1, "old", 1), extra=AT)], membership=table.driver.membership) == 1
     assert table.rows() == ([["1", "new", "2"]] if versioned else [["1", "old", "1"]])
 
 

@@ -115,7 +115,7 @@ def test_a_driver_that_was_overtaken_is_refused(database: Database, tmp_path: Pa
     assert newer.join([A]) != older.membership
     for refused in (
         lambda: older.task().advance(0, [Range(A, 0, 10)], rows(A, 0, 10)),
-        lambda: older.lanes.advance_all({A: 10}),
+        lambda: older.lanes.advance_all([Range(A, 0, 10)]),
         lambda: older.lanes.settle({A: 10}, [], None, ()),
         lambda: older.lanes.stop({A: 10}),
     ):

@@ -107,7 +107,7 @@ def test_rows_whose_commit_has_an_unknown_outcome_keep_the_weaker_guarantees(
     with cutting_commits(database.server.host, database.server.port, arrives=arrives) as port:
         through_proxy = PostgresStore(replace(spec, sink=database.sink(port=port)))
         with pytest.raises(JobError) as caught:
-            through_proxy.write([A], rows(A, 0, 50))
+            through_proxy.write([A], rows(A, 0, 50), membership=driver.membership)
         assert caught.value.reason is Reason.SINK_UNREACHABLE, caught.value
     following = Driver(spec)
     if arrives:
@@ -118,6 +118,6 @@ def test_rows_whose_commit_has_an_unknown_outcome_keep_the_weaker_guarantees(
         return
     assert position(database) == 0
     following.prepared(all_)()
-    following.lanes.advance_all({A: 50})
+    following.lanes.advance_all([all_])
     times = 2 if arrives else 1
     assert (offsets(database), position(database)) == (sorted(times * list(range(50))), 50)

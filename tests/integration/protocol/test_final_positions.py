@@ -8,6 +8,7 @@ from __future__ import annotations
 import pytest
 
 from ackwright_stream.jobspec import Reason
+from ackwright_stream.positions import Range
 from ackwright_stream.sinks.kafka import lane_records
 from ackwright_stream.sinks.kafka.lane_records import record_key
 from integration.support.pipelines import LANES
@@ -18,7 +19,7 @@ from integration.support.rules import GUARANTEES, NewPipe, Pipe, reason_of
 def stopped(p: Pipe) -> None:
     """A driver has delivered three records of lane 0 and stopped in order."""
     owned = p.take()
-    owned.lanes.advance_all({p.lane(): 3})
+    owned.lanes.advance_all([Range(p.lane(), 0, 3)])
     owned.lanes.stop({p.lane(0): 3, p.lane(1): 0})
 
 
@@ -36,7 +37,7 @@ def test_expired_positions_are_resumed_after_an_orderly_stop(pipe: NewPipe, guar
 def test_without_an_orderly_stop_they_are_lost(pipe: NewPipe) -> None:
     """The control."""
     p = pipe()
-    p.take().lanes.advance_all({p.lane(): 3})
+    p.take().lanes.advance_all([Range(p.lane(), 0, 3)])
     p.forget_positions()
     assert reason_of(p.take) is Reason.POSITION_LOST
 
@@ -45,7 +46,7 @@ def test_final_positions_do_not_outlive_the_next_start(pipe: NewPipe) -> None:
     """Resuming from them would deliver again what the later driver has delivered."""
     p = pipe()
     stopped(p)
-    p.take().lanes.advance_all({p.lane(): 5})
+    p.take().lanes.advance_all([Range(p.lane(), 0, 5)])
     assert lane_records.records(p.job).final == {}
     p.forget_positions()
     assert reason_of(p.take) is Reason.POSITION_LOST

@@ -87,9 +87,9 @@ def test_an_advance_of_an_earlier_release_cannot_commit_after_the_takeover(pipe:
     run(steps[:before])
     owned = p.take()
     assert owned.positions == {p.lane(0): 0, p.lane(1): 0}
-    owned.lanes.advance_all({p.lane(): 3})
+    owned.lanes.advance_all([Range(p.lane(), 0, 3)])
     assert reason_of(lambda: run(steps[before:])) is ADVANCE_ENDS[before]
-    owned.lanes.advance_all({p.lane(): 4})
+    owned.lanes.advance_all([Range(p.lane(), 0, 4)])
     assert p.positions() == {0: 4, 1: 0}
 
 
@@ -101,7 +101,7 @@ def test_control_with_another_transactional_id_an_advance_of_an_earlier_release_
     old._producer.init_transactions(ANSWER)
     steps = old.advance(p.lane(), 5)
     run(steps[:1])
-    p.take().lanes.advance_all({p.lane(): 3})
+    p.take().lanes.advance_all([Range(p.lane(), 0, 3)])
     run(steps[1:])
     assert p.positions() == {0: 5, 1: 0}
 
@@ -182,11 +182,11 @@ def test_a_driver_of_an_earlier_release_that_starts_later_finds_another_topic(pi
     owned = p.take()
     at_least_once = guarantee == "at-least-once"
     if at_least_once:
-        owned.lanes.advance_all({p.lane(): 1})
+        owned.lanes.advance_all([Range(p.lane(), 0, 1)])
     assert reason_of(lambda: old_driver(p)) is Reason.TOPIC_REPLACED
     if at_least_once:
-        assert reason_of(lambda: owned.lanes.advance_all({p.lane(): 2})) is Reason.POSITION_CONFLICT
-        p.take(owned.driver).lanes.advance_all({p.lane(): 2})
+        assert reason_of(lambda: owned.lanes.advance_all([Range(p.lane(), 0, 2)])) is Reason.POSITION_CONFLICT
+        p.take(owned.driver).lanes.advance_all([Range(p.lane(), 0, 2)])
         assert p.positions() == {0: 2, 1: 0}
     else:
         deliver(p, owned)

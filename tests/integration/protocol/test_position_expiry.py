@@ -18,7 +18,7 @@ from ackwright_stream.admin_client import AdminClient
 from ackwright_stream.cluster import Cluster
 from ackwright_stream.jobspec import JobSpec
 from ackwright_stream.lanes import Lanes
-from ackwright_stream.positions import Lane
+from ackwright_stream.positions import Lane, Range
 from ackwright_stream.sinks.kafka.sink import TopicSink, for_driver
 from integration.support.members import end_membership
 from integration.support.pipelines import LANES as LANES_TOPIC
@@ -70,11 +70,11 @@ def test_rule_05_idle_lanes_stay_while_the_driver_is_a_member_and_expire_without
     assert ended._member is not None
     end_membership(ended._member)
     # Its session has not ended yet. A fresh commit does not help: the clock of the group runs from the end of it.
-    lanes_of_ended.advance_all({LANES[0]: 1})
+    lanes_of_ended.advance_all([Range(LANES[0], 0, 1)])
     assert positions("ended") == {0: 1, 1: 0}
     wait_until(lambda: not positions("ended"), "the positions of the group without a member expire", 3 * RETENTION)
     assert time.monotonic() - started > RETENTION
     assert positions("live") == {0: 0, 1: 0}  # committed at the same time
     assert live.is_member()
-    lanes.advance_all({LANES[0]: 1})
+    lanes.advance_all([Range(LANES[0], 0, 1)])
     assert positions("live") == {0: 1, 1: 0}

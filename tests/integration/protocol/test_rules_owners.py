@@ -192,7 +192,7 @@ def test_rule_08_a_running_driver_refuses_positions_of_a_topic_that_it_does_not_
     assert new.topic_ids != ids
     for task in (p.lanes(new, ids), p.lanes(old, ids), old.lanes):
         assert reason_of(lambda: task.advance(0, [Range(p.lane(), 0, 5)], rows(b"a"))) is Reason.TOPIC_REPLACED  # noqa: B023
-        assert reason_of(lambda: task.advance_all({p.lane(): 5})) is Reason.TOPIC_REPLACED  # noqa: B023
+        assert reason_of(lambda: task.advance_all([Range(p.lane(), 0, 5)])) is Reason.TOPIC_REPLACED  # noqa: B023
     assert p.positions() == {0: 0, 1: 0}
     assert p.written("read_uncommitted") == []
 
@@ -223,7 +223,7 @@ def test_rule_08_a_driver_that_sees_a_younger_one_ends(pipe: NewPipe, guarantee:
     work = p.work(older, Range(p.lane(), 0, 5))
     calls: dict[str, Callable[[], object]] = {
         "at-most-once": lambda: claim_and_process(work, work.task, rows(b"a")),
-        "at-least-once": lambda: older.lanes.advance_all({p.lane(): 5}),
+        "at-least-once": lambda: older.lanes.advance_all([Range(p.lane(), 0, 5)]),
         "exactly-once": lambda: process_and_advance(work, work.task, rows(b"a")),
     }
     with pytest.raises(JobError) as caught:

@@ -143,7 +143,7 @@ def deliver(p: Pipe, owned: Ownership) -> Callable[[], object]:
     work = p.work(owned, Range(p.lane(), 0, 5))
     ways: dict[str, Callable[[], object]] = {
         "at-most-once": lambda: claim_and_process(work, work.task, rows(b"a")),
-        "at-least-once": lambda: owned.lanes.advance_all({p.lane(): 5}),
+        "at-least-once": lambda: owned.lanes.advance_all([Range(p.lane(), 0, 5)]),
         "exactly-once": lambda: process_and_advance(work, work.task, rows(b"a")),
     }
     return ways[p.job.guarantee]
@@ -223,7 +223,7 @@ def test_rule_03_an_acceptance_is_good_for_one_move(pipe: NewPipe) -> None:
     p.take()
     p.set_positions(3)
     accepted = p.accepting(3)
-    accepted.take().lanes.advance_all({p.lane(0): 5, p.lane(1): 5})
+    accepted.take().lanes.advance_all([Range(p.lane(0), 0, 5), Range(p.lane(1), 0, 5)])
     accepted.set_positions(3)
     with pytest.raises(JobError) as caught:
         accepted.take()

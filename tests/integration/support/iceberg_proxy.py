@@ -31,6 +31,7 @@ class Proxy:
     scopes: list[str] = field(default_factory=list)  # asked for
     loses_answers: bool = False  # to commits, which arrive
     forbids: bool = False  # commits
+    bad_requests: list[str] = field(default_factory=list)  # answers with status 400 to the next commits
 
     def revoke(self) -> None:
         """Ends the tokens that were handed out."""
@@ -56,6 +57,10 @@ def secured(origin: str, directory: Path) -> Iterator[Proxy]:
             is_commit = self.command == "POST" and "/tables/" in self.path
             if is_commit and proxy.forbids:
                 self._answer(403, b'{"error": {"message": "may not", "type": "ForbiddenException", "code": 403}}')
+                return
+            if is_commit and proxy.bad_requests:
+                error = {"message": proxy.bad_requests.pop(0), "type": "BadRequestException", "code": 400}
+                self._answer(400, json.dumps({"error": error}).encode())
                 return
             request = urllib.request.Request(origin + self.path, body, method=self.command)  # noqa: S310
             request.add_header("Content-Type", "application/json")

@@ -42,8 +42,8 @@ def well_formed(rows_of_task: Callable[[Any], Iterable[Any]]) -> Callable[[Any],
 class Letters:
     """The dead letters of a process. Under a rule that is off, they are written at another time."""
 
-    def __init__(self, job: Any, *, written: bool, unsafe: str | None) -> None:
-        self._job, self._written = job, written
+    def __init__(self, job: Any, membership: Callable[[], bytes], *, written: bool, unsafe: str | None) -> None:
+        self._job, self._membership, self._written = job, membership, written
         self._early, self._late = unsafe == "letters-early", unsafe == "letters-late"
         self._sink: Any = None  # of letters that no task writes
         if unsafe == "letters-unacknowledged":
@@ -73,7 +73,7 @@ class Letters:
         if self._sink is None:
             self._sink = registry.for_tasks(self._job, transactional=False)
         if isinstance(self._job.sink, PostgresSink):
-            self._sink.write((), (), batches)
+            self._sink.write((), (), batches, membership=self._membership())
             return
         for batch in batches:
             self._sink.write_dead_letters(batch)

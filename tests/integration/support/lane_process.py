@@ -118,7 +118,9 @@ class Process:
             from integration.support.source_rows import SourceRows
 
             self._rows = SourceRows(self._job).of_task
-        self._letters = lane_letters.Letters(self._job, written=options.letters, unsafe=options.unsafe)
+        self._letters = lane_letters.Letters(
+            self._job, lambda: bytes.fromhex(self.report["membership"]), written=options.letters, unsafe=options.unsafe
+        )
         if options.letters:
             self._rows = lane_letters.well_formed(self._rows)
         self.report: dict[str, Any] = {
@@ -278,7 +280,7 @@ class Process:
             self._letters.write(self._letters.of_ranges(task.ranges))  # as delivery/dead_letters.py does before a row
             self._produce(task)
         fault_point("before-advance")
-        lanes.advance_all({r.lane: r.until for r in task.ranges})
+        lanes.advance_all(task.ranges)
         fault_point("after-advance")
         self.report["outcomes"]["done"] += len(task.ranges)
 

@@ -77,7 +77,12 @@ class Driver:
 
     def prepared(self, batch: Range) -> Callable[[], int]:
         """A function that writes the rows of a range, without a position."""
-        return lambda: self.task().sink.write([batch.lane], rows(batch.lane, batch.start, batch.until))
+
+        def write() -> int:
+            written = rows(batch.lane, batch.start, batch.until)
+            return self.task().sink.write([batch.lane], written, membership=self.membership)
+
+        return write
 
 
 def offsets(database: Database, lane: Lane = A) -> list[int]:

@@ -293,8 +293,8 @@ def everything(pipe: Pipe, owned: Ownership) -> None:
             assert claim_and_process(work, work.task, rows(b"a"))[0] is Outcome.DONE
             owned.lanes.advance(0, [Range(pipe.lane(), 2, 3)])  # an abandoned range
         case "at-least-once":
-            owned.lanes.advance_all({pipe.lane(): 2})
-            owned.lanes.advance_all({pipe.lane(): 3, pipe.lane(1): 3})
+            owned.lanes.advance_all([Range(pipe.lane(), 0, 2)])
+            owned.lanes.advance_all([Range(pipe.lane(), 0, 3), Range(pipe.lane(1), 0, 3)])
 
 
 def is_pending(p: Pipe) -> bool:

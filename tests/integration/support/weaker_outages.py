@@ -81,17 +81,17 @@ def _deliver_at_least_once(
 ) -> None:
     driver = new_driver()
     driver.prepared(BEFORE)()
-    driver.lanes.advance_all({A: BEFORE.until})
+    driver.lanes.advance_all([BEFORE])
     write = driver.prepared(DURING)
     if not hits_rows:
         write()
     with outage:
-        _refused(write if hits_rows else lambda: driver.lanes.advance_all({A: DURING.until}), reason)
+        _refused(write if hits_rows else lambda: driver.lanes.advance_all([DURING]), reason)
     following = new_driver()
     assert following.sink.read([A])[A].offset == DURING.start
     for batch in (DURING, AFTER):
         following.prepared(batch)()
-        following.lanes.advance_all({A: batch.until})
+        following.lanes.advance_all([batch])
     assert new_driver().sink.read([A])[A].offset == AFTER.until
 
 

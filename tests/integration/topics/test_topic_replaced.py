@@ -132,7 +132,7 @@ def test_running_drivers_and_tasks_do_not_use_positions_of_the_old_topic(pipe: N
     for now, reason in ((p, Reason.TOPIC_REPLACED), (accepting(p, old), Reason.POSITION_LOST)):
         lanes = now.lanes(before)
         assert reason_of(lambda: lanes.advance(0, [Range(p.lane(), 4, 5)], rows(b"a"))) is reason  # noqa: B023
-        assert reason_of(lambda: lanes.advance_all({p.lane(): 5})) is reason  # noqa: B023
+        assert reason_of(lambda: lanes.advance_all([Range(p.lane(), 0, 5)])) is reason  # noqa: B023
     assert p.positions() == {0: 4}
     assert p.written("read_uncommitted") == []
 
@@ -142,7 +142,7 @@ def test_a_driver_that_moves_positions_itself_notices_the_new_topic(pipe: NewPip
     p = pipe("at-least-once")
     owned = p.take()
     replaced(p)
-    assert reason_of(lambda: owned.lanes.advance_all({p.lane(): 3})) is Reason.TOPIC_REPLACED
+    assert reason_of(lambda: owned.lanes.advance_all([Range(p.lane(), 0, 3)])) is Reason.TOPIC_REPLACED
     assert p.positions() == {}
 
 

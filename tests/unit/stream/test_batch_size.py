@@ -10,6 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ackwright.planning.guarantees import OFFSETS_PER_TRANSACTION, RESTART, SMALLEST_BATCH
+from ackwright.planning.plan import load, plan
+from ackwright.render.jobspec import jobspec
 from ackwright_stream import delivery
 from ackwright_stream.connection import timed_out, translate
 from ackwright_stream.delivery.batch import Delivery
@@ -17,6 +19,7 @@ from ackwright_stream.delivery.batch_size import QUICK_BATCHES, BatchSize
 from ackwright_stream.errors import JobError
 from ackwright_stream.jobspec import Autoscaling, Guarantee, Reason
 from minimal_job import minimal_job
+from unit.documents import ROOT
 
 TIMEOUT = 60.0
 
@@ -33,9 +36,17 @@ def test_a_batch_has_what_its_transactions_can_carry(lanes: int, slots: int, tra
     assert of(Guarantee.EXACTLY_ONCE, slots=slots).batch_limit(lanes) == transactions * OFFSETS_PER_TRANSACTION
 
 
-def test_a_backlog_is_read_in_parts_under_exactly_once_alone() -> None:
+def test_a_backlog_is_read_in_parts_if_something_ends_long_transactions() -> None:
+    """Of Kafka's those of exactly-once; PostgreSQL has transactions under each guarantee."""
     assert of(Guarantee.EXACTLY_ONCE).batch_limit(4) == 1_000_000
     assert of(Guarantee.AT_LEAST_ONCE).batch_limit(4) is of(Guarantee.AT_MOST_ONCE).batch_limit(4) is None
+    into_postgres, _ = load(ROOT / "examples" / "orders-to-postgres.yaml")
+    for guarantee in Guarantee:
+        spec = into_postgres.spec.model_copy(update={"guarantee": guarantee})
+        declared = into_postgres.model_copy(update={"spec": spec})
+        job = jobspec(plan(declared), master="local[4]", secrets="/secrets")
+        assert (job.source.offsets_per_transaction, job.source.smallest_batch) == (250_000, SMALLEST_BATCH)
+        assert delivery.for_job(replace(job, slots=4)).batch_limit(4) == 1_000_000
 
 
 @pytest.mark.parametrize(

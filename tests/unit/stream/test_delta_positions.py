@@ -1,4 +1,4 @@
-"""Positions as application transactions of a Delta table."""
+"""Positions as numbers of a table: application transactions of Delta Lake, properties of Iceberg."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import hashlib
 
 import pytest
 
+from ackwright_stream.errors import JobError
+from ackwright_stream.jobspec import Reason
 from ackwright_stream.positions import Lane, Position
 from ackwright_stream.sinks.staged import positions as store
 
@@ -54,6 +56,41 @@ def test_a_partition_that_a_recreated_topic_gets_later_does_not_take_the_old_off
 def test_a_shorter_topic_id_replaces_a_longer_one() -> None:
     numbers = {**store.settled(NAMES, {A: Position(7, OLD, 1)}), **store.settled(NAMES, {A: Position(7, "abc", 1)})}
     assert store.topic_id(NAMES, numbers.get, "in") == "abc"
+
+
+@pytest.mark.parametrize("topic_id", [OLD, NEW, "x", "seven77"])
+def test_a_topics_id_of_which_a_part_is_missing_is_lost(topic_id: str) -> None:
+    """Also the 0 that ends it, behind which parts of an earlier and longer id may be."""
+    longer = store.settled(NAMES, {A: Position(7, "a-much-longer-id-than-any-of-these", 1)})
+    numbers = {**longer, **store.settled(NAMES, {A: Position(7, topic_id, 3)})}
+    parts = range(-(-len(topic_id) // 7) + 1)
+    assert numbers[NAMES.topic_id("in", parts[-1])] == 0
+    for part in parts:
+        others = {name: number for name, number in numbers.items() if name != NAMES.topic_id("in", part)}
+        with pytest.raises(JobError, match=f"in/id/{part}") as caught:
+            store.read(NAMES, others.get, [A], "p")
+        assert caught.value.reason is Reason.POSITION_LOST
+    none: dict[str, int] = {}
+    assert store.topic_id(NAMES, none.get, "in") is None, "a new topic has none"
+
+
+def test_a_lane_with_a_record_or_a_position_is_recorded() -> None:
+    positions = {A: Position(7, OLD, 3), B: Position(9, OLD, 3)}
+    numbers = {**store.settled(NAMES, positions), **store.recorded(NAMES, positions, [A])}
+    assert store.recorded_lanes(NAMES, numbers.get, [A, B, Lane("in", 2), Lane("new", 0)]) == {A: OLD, B: OLD}
+    del numbers[NAMES.lane(A, OLD)]
+    assert store.recorded_lanes(NAMES, numbers.get, [A, B]) == {A: OLD, B: OLD}
+    assert store.without_record(NAMES, numbers.get, positions) == {B}
+
+
+def test_all_numbers_that_are_missing_are_listed() -> None:
+    lanes = [Lane("in", n) for n in range(6)]
+    numbers = store.settled(NAMES, {lane: Position(7, OLD, 3) for lane in lanes})
+    with pytest.raises(JobError, match=r"removed 7 numbers .*/generation, .* and 2 more\), .*; set them") as caught:
+        store.require_complete(NAMES, numbers.get, lanes, ["in"])
+    assert caught.value.reason is Reason.POSITION_LOST
+    none: dict[str, int] = {}
+    store.require_complete(NAMES, none.get, lanes, ["in"])  # of a new pipeline
 
 
 def test_offsets_that_are_set_by_hand_are_another_programs() -> None:

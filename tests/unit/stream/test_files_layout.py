@@ -33,6 +33,14 @@ def test_other_names_are_no_positions(name: str) -> None:
     assert layout.start_of(name) is None
 
 
+def test_entries_have_the_order_of_their_numbers_and_other_files_are_none() -> None:
+    names = [layout.entry(number) for number in (0, 9, 10)]
+    assert names == sorted(names)
+    assert [layout.number_of(name) for name in names] == [0, 9, 10]
+    others = ["1.json", f"{0:020}.parquet", f"{0:020}.json~", f"{0:020}.json.bak", f"x{0:020}.json", f"{0:020}.json\n"]
+    assert [layout.number_of(name) for name in others] == [None] * len(others)
+
+
 def test_a_directory_is_seen_by_readers_whatever_the_topic_id() -> None:
     assert not layout.directory(LANE, "_id-2").startswith(("_", "."))
     assert "=" not in layout.directory(LANE, "_id-2")

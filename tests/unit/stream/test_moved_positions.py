@@ -150,7 +150,7 @@ def test_a_query_that_fails_names_all_positions_that_were_moved() -> None:
     """Its task knows its own lanes alone. The next start halts because of all of them."""
     store, unused = Store({A: FOREIGN, B: Position(7), C: OWN}, [A, B, C]), cast(Any, None)
     with pytest.raises(JobError) as caught:
-        lanes_of(store).advance_all({A: 9})
+        lanes_of(store).advance_all([Range(A, 0, 9)])
     failed = Query(unused, JOB, owned(store), unused, unused)._failed(caught.value)
     accepted = positions.fingerprint([(A, FOREIGN), (B, Position(7))])
     assert f"ackwright accept-positions {JOB.name} {accepted} -n {JOB.namespace}," in failed.error.message
@@ -218,19 +218,21 @@ def test_a_task_that_was_committed_before_reads_no_row() -> None:
         (Position(2000), Reason.POSITIONS_MOVED),  # beyond the target
         (None, Reason.POSITION_LOST),
         (Position(5, TOPIC, DRIVER + 1), Reason.SUPERSEDED),
+        (Position(5, TOPIC, DRIVER - 1), Reason.POSITION_CONFLICT),  # of a sink that was restored
+        (Position(4, TOPIC, DRIVER), Reason.POSITION_CONFLICT),  # the same, since this driver has started
     ],
 )
 def test_an_advance_that_meets_anything_else_moves_no_lane(committed: Position | None, reason: Reason) -> None:
     store = Store({A: OWN, B: committed})
     with pytest.raises(JobError) as caught:
-        lanes_of(store).advance_all({A: 9, B: 9})
+        lanes_of(store).advance_all([Range(A, 5, 9), Range(B, 5, 9)])
     assert caught.value.reason is reason
     assert store.moved == []
 
 
 def test_an_advance_moves_only_forwards_and_all_lanes_at_once() -> None:
     store = Store({A: OWN, B: OWN, C: Position(12, TOPIC, DRIVER)})
-    lanes_of(store).advance_all({A: 9, B: 6, C: 10})
+    lanes_of(store).advance_all([Range(A, 0, 9), Range(B, 0, 6), Range(C, 0, 10)])
     assert store.moved == [({A: Position(9, TOPIC, DRIVER), B: Position(6, TOPIC, DRIVER)}, MEMBERSHIP)]
-    lanes_of(store).advance_all({C: 10})
+    lanes_of(store).advance_all([Range(C, 0, 10)])
     assert len(store.moved) == 1

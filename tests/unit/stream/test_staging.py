@@ -53,8 +53,8 @@ class Steps:
         self._step("claim")
         return self._outcome, 0
 
-    def advance_all(self, targets: dict[Lane, int]) -> None:
-        assert targets == {A: 5, B: 9}
+    def advance_all(self, ranges: tuple[Range, ...]) -> None:
+        assert ranges == RANGES
         self._step("advance")
 
     def advance_staged(self, staging: object, ranges: tuple[Range, ...], rows: StagedRows) -> tuple[Outcome, int]:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema, Transaction
-from deltalake.exceptions import CommitFailedError, TableNotFoundError
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction
 from pyspark.sql.types import ArrayType, DataType, StructField, StructType
 
@@ -22,10 +24,13 @@ from ackwright_stream.sinks.delta import storage
 from ackwright_stream.sinks.delta.files import DataFile
 from ackwright_stream.sinks.delta.table import DeltaTableVersion, place
 from ackwright_stream.sinks.staged.positions import Lookup, Numbers
-from ackwright_stream.storage_errors import one_line, translate, translating
+from ackwright_stream.storage_errors import one_line, shortened, translate, translating
 
 # What may fail after a commit must not look like a commit that failed: maintain() does it.
 _NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+_UNSUPPORTED = "Unsupported table features"  # of delta-rs, at a commit
+# Of delta-rs, for a protocol that it does not know or that contradicts itself, and for a table of a catalog.
+_UNREADABLE = re.compile(r"^Kernel error: (Unsupported|Invalid protocol|Max catalog version)|is not supported$")
 log = logging.getLogger(__name__)
 
 
@@ -46,6 +51,7 @@ class TableLog:
     def __init__(self, sink: DeltaSink) -> None:
         self._sink = sink
         self._opened: storage.Storage | None = None
+        self._durable: int | None = None  # the latest version whose entry this process knows to be durable
         self.refusal = ""  # why the last append() that returned False did
 
     @property
@@ -58,7 +64,7 @@ class TableLog:
     def read(self) -> Version | None:
         """The latest version; None if there is no table. The login is read again: a Secret may have changed."""
         self._opened = storage.of(self._sink)
-        with translating(f"reading the log of {self._sink.path}"):
+        with self._reading():
             try:
                 handle = DeltaTable(self._storage.uri, storage_options=dict(self._storage.options))
             except TableNotFoundError:
@@ -67,9 +73,24 @@ class TableLog:
 
     def update(self, version: Version) -> Version:
         """The latest version, from the entries after this one: a fresh read lists every file of the table."""
-        with translating(f"reading the log of {self._sink.path}"):
+        with self._reading():
             version.handle.update_incremental()
             return self._version(version.handle)
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """Raises JobError in place of errors of delta-rs: TABLE_UNSUITABLE for a table that it cannot read."""
+        with translating(f"reading the log of {self._sink.path}"):
+            try:
+                yield
+            except DeltaError as e:
+                if _UNREADABLE.search(text := one_line(str(e))):
+                    raise self._refused("read", text) from None
+                raise
+
+    def _refused(self, what: str, text: str) -> JobError:
+        remedy = "write to a table without such features, and copy from there"
+        return place(self._sink).unsuitable([f"delta-rs cannot {what} it ({shortened(text)}); {remedy}"])
 
     def _version(self, handle: DeltaTable) -> Version:
         known: dict[str, int | None] = {}
@@ -80,7 +101,7 @@ class TableLog:
 
         def lookup(name: str) -> int | None:
             if name not in known:
-                with translating(f"reading the log of {self._sink.path}"):
+                with self._reading():
                     known[name] = handle.transaction_version(name)
             return known[name]
 
@@ -100,6 +121,7 @@ class TableLog:
         False if it exists already, perhaps by this very commit: a client of S3 repeats a request whose answer was lost.
         After an error it may be there, or come late.
         """
+        self._make_durable(version)
         with translating(f"committing to {self._sink.path}"):
             try:
                 version.handle.create_write_transaction(
@@ -116,9 +138,29 @@ class TableLog:
                 )
             except CommitFailedError as e:
                 self.refusal = one_line(str(e))
+                # delta-rs raises the same error for a table with features that it does not support.
+                if problems := list(version.table.unsupported()):
+                    raise place(self._sink).unsuitable(problems) from None
+                if _UNSUPPORTED in self.refusal:
+                    raise self._refused("write to", self.refusal) from None
                 return False
         self._storage.make_durable(_entry(version.number + 1))
+        self._durable = version.number + 1
         return True
+
+    def _make_durable(self, version: Version) -> None:
+        """Makes the entries durable that this process has not created, up to this version.
+
+        Failure window: a driver was killed between the creation of its entry and the flush. After a loss of power the
+        next entry would be there, and this one empty: nobody could read the table.
+        """
+        last = self._durable
+        if last is None:  # the program that has created this version has read the entries before it
+            self._storage.make_checkpoint_durable()
+        first = version.number if last is None or last > version.number else last + 1
+        for number in range(first, version.number + 1):
+            self._storage.make_durable(_entry(number))
+        self._durable = version.number
 
     def require_conditional(self, version: Version) -> None:
         """Raises JobError(TABLE_UNSUITABLE) if the server would replace an entry of the log."""
@@ -146,6 +188,7 @@ class TableLog:
         If another driver creates it at the same time, its table stays.
         """
         columns = _nullable(schema)
+        self._storage.make_log()
         with translating(f"creating the table {self._sink.path}"):
             DeltaTable.create(
                 self._storage.uri,
@@ -154,6 +197,7 @@ class TableLog:
                 partition_by=list(self._sink.partition_columns),
                 storage_options=dict(self._storage.options),
             )
+        self._storage.make_durable(_entry(0))
 
     def require_files(self, version: Version, added: Sequence[DataFile]) -> None:
         """Raises JobError(TABLE_UNSUITABLE) if files that tasks have written are not in this driver's directory.
@@ -184,15 +228,24 @@ class TableLog:
     def maintain(self, version: Version) -> None:
         """Writes a checkpoint of the log from time to time, and removes entries that have expired."""
         properties = version.table.properties
-        interval = int(properties.get("delta.checkpointInterval", self._sink.commit["checkpoint.interval"]))
-        if (version.number + 1) % interval:
+        if (version.number + 1) % self._checkpoint_interval(properties):
             return
         try:
-            version.handle.create_checkpoint()
-            if properties.get("delta.enableExpiredLogCleanup", "true").lower() != "false":
-                version.handle.cleanup_metadata()
-        except Exception as e:  # the commit before it is durable, and the next checkpoint does the same
-            log.warning("%s", translate(e, f"writing a checkpoint of {self._sink.path}").message)
+            with translating(f"writing a checkpoint of {self._sink.path}"):
+                version.handle.create_checkpoint()
+                self._storage.make_checkpoint_durable()  # before the entries that it replaces are removed
+                if properties.get("delta.enableExpiredLogCleanup", "true").lower() != "false":
+                    version.handle.cleanup_metadata()
+        except JobError as e:  # the commit before it is durable, and the next checkpoint does the same
+            log.warning("%s", e.message)
+
+    def _checkpoint_interval(self, properties: Mapping[str, str]) -> int:
+        """The number of commits from one checkpoint to the next: the table's, if it is a positive number."""
+        with suppress(ValueError):
+            interval = int(properties.get("delta.checkpointInterval", ""))
+            if interval > 0:
+                return interval
+        return int(self._sink.commit["checkpoint.interval"])
 
 
 def _nullable(kind: DataType) -> DataType:
@@ -211,7 +264,7 @@ def _nullable(kind: DataType) -> DataType:
 
 
 def _entry(number: int) -> str:
-    return f"_delta_log/{number:020}.json"
+    return f"{storage.LOG}/{number:020}.json"
 
 
 def _table(handle: DeltaTable) -> DeltaTableVersion:

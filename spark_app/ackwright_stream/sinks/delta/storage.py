@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
-from ackwright_stream.durable_files import make_durable
+from ackwright_stream.durable_files import make_directory, make_durable
 from ackwright_stream.jobspec import DeltaSink, s3_region
 from ackwright_stream.s3_store import require_conditional, require_permission, store_of
 from ackwright_stream.sinks.staged.parquet import Files
@@ -17,6 +17,8 @@ from ackwright_stream.storage_location import S3, s3_of
 
 if TYPE_CHECKING:
     from obstore.store import S3Store
+
+LOG = "_delta_log"  # the directory of the log, in that of the table
 
 
 class Storage(Files, Protocol):
@@ -36,8 +38,16 @@ class Storage(Files, Protocol):
         """Whether the file is there with this size, as far as that is known."""
         ...
 
+    def make_log(self) -> None:
+        """Makes the directory of the log, durably, if there is none."""
+        ...
+
     def make_durable(self, path: str) -> None:
-        """Makes a file durable that another client has written."""
+        """Makes a file durable that another client has written; does nothing if it was removed since."""
+        ...
+
+    def make_checkpoint_durable(self) -> None:
+        """Makes the latest checkpoint of the log durable, and the file that names it."""
         ...
 
     def require_conditional(self, path: str) -> None:
@@ -93,10 +103,22 @@ class Directory:
             return (self._path / path).stat().st_size == size
         return False
 
+    def make_log(self) -> None:
+        with translating(f"writing to {self.uri}"):
+            make_directory(self._path / LOG)
+
     def make_durable(self, path: str) -> None:
         with translating(f"writing to {self.uri}"):
-            make_durable(self._path / path)
+            with suppress(FileNotFoundError):
+                make_durable(self._path / path)
             make_durable((self._path / path).parent)
+
+    def make_checkpoint_durable(self) -> None:
+        with translating(f"writing to {self.uri}"):
+            parts = sorted(path.name for path in (self._path / LOG).glob("*.checkpoint*.parquet"))
+            latest = [name for name in parts if name.partition(".")[0] == parts[-1].partition(".")[0]]
+        for name in (*latest, "_last_checkpoint") if latest else ():
+            self.make_durable(f"{LOG}/{name}")
 
     def require_conditional(self, path: str) -> None:
         return  # delta-rs creates an entry with a hard link, which replaces nothing
@@ -149,7 +171,13 @@ class Bucket:
     def has(self, path: str, size: int) -> bool:
         return True
 
+    def make_log(self) -> None:
+        return
+
     def make_durable(self, path: str) -> None:
+        return
+
+    def make_checkpoint_durable(self) -> None:
         return
 
     def require_conditional(self, path: str) -> None:

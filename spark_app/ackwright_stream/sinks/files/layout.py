@@ -27,6 +27,7 @@ STATE = "_ackwright/state"
 BATCHES = "batches"  # no directory of a lane has this name: theirs have the partition and the topic id
 TEMPORARY = "_ackwright/tmp"
 _NAME = re.compile(r"^(\d{20})\.parquet$")
+_ENTRY = re.compile(r"([0-9]{20})\.json")
 # The client of Kafka returns ids in base64 with + and /, Kafka's programs print them in the alphabet for URLs.
 _URL_SAFE = str.maketrans("+/", "-_")
 _PREFIX = "ackwright."  # of the keys in a file's footer
@@ -59,6 +60,17 @@ def start_of(name: str) -> int | None:
 def batch(number: int) -> str:
     """The file of the batch with this number."""
     return f"{BATCHES}/{number:020}.parquet"
+
+
+def entry(number: int) -> str:
+    """The name of the entry with this number, in the directory STATE."""
+    return f"{number:020}.json"
+
+
+def number_of(name: str) -> int | None:
+    """The number of an entry; None for another file, such as an editor's backup of an entry."""
+    match = _ENTRY.fullmatch(name)
+    return int(match[1]) if match else None
 
 
 def rows_alone(lane: Lane, topic_id: str) -> str:

@@ -332,7 +332,7 @@ class FilesStore:
         """Writes the dead letters of a task or a stateful batch; returns when all are durable. Raises JobError."""
         self._letters.write_all(letters, lanes)
 
-    def write(self, lanes: Sequence[Lane], rows: Rows, letters: Rows = ()) -> int:
+    def write(self, lanes: Sequence[Lane], rows: Rows, letters: Rows = (), *, membership: Membership) -> int:
         storage = self._storage()
         with RowFiles(storage, lanes) as files:
             files.write(rows)
@@ -341,7 +341,13 @@ class FilesStore:
             for lane in files.lanes:
                 topic_id = entry.state.lanes[lane].position.topic_id
                 draft = files.finished(lane, arrow_schema(entry.state.columns), {})
-                storage.create(layout.rows_alone(lane, topic_id), draft)
+                path = layout.rows_alone(lane, topic_id)
+                if not storage.create(path, draft):  # its name is new
+                    raise JobError(
+                        Reason.SINK_UNREACHABLE,
+                        f"{self.sink.path}/{path} is there, and does not have the rows that were to be written to it; "
+                        "check that nothing else writes to the path",
+                    )
             return sum(files.rows(lane) for lane in lanes)
 
     def create(self, opened: FilesTransaction, positions: Mapping[Lane, Position], rows: Rows, letters: Rows) -> int:

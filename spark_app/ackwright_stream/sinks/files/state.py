@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -104,7 +104,7 @@ class StateLog:
 
     def path(self, number: int) -> str:
         """The path of the entry with this number."""
-        return f"{layout.STATE}/{_name(number)}"
+        return f"{layout.STATE}/{layout.entry(number)}"
 
     def forget(self) -> None:
         """Makes the next latest() read the entry also if there is no newer one than this process knows."""
@@ -116,13 +116,13 @@ class StateLog:
         Raises JobError(TABLE_UNSUITABLE) if it is another pipeline's.
         """
         while True:
-            after = _name(self._latest.number) if self._latest else ""
-            names = storage.names(layout.STATE, after)
-            if not names:
+            after = layout.entry(self._latest.number) if self._latest else ""
+            number = max(_numbers(storage.names(layout.STATE, after)), default=None)
+            if number is None:
                 return self._latest
-            content = storage.read(f"{layout.STATE}/{names[-1]}")
+            content = storage.read(self.path(number))
             if content is not None:  # it may have been removed since
-                self._latest = self._entry(names[-1], content)
+                self._latest = self._entry(number, content)
 
     def append(self, storage: Storage, number: int, state: State) -> bool:
         """Whether the entry could be created. False if it exists already.
@@ -131,21 +131,21 @@ class StateLog:
         """
         draft = storage.draft()
         draft.file.write(state.to_json())
-        if not storage.create(f"{layout.STATE}/{_name(number)}", draft):
+        if not storage.create(self.path(number), draft):
             return False
         self._latest = Entry(number, state)
         if number % _REMAINING == 0:
-            names = [name for name in storage.names(layout.STATE) if name < _name(number - _REMAINING)]
-            storage.remove([f"{layout.STATE}/{name}" for name in names])
+            numbers = _numbers(storage.names(layout.STATE))
+            storage.remove([self.path(old) for old in numbers if old < number - _REMAINING])
         return True
 
-    def _entry(self, name: str, content: bytes) -> Entry:
+    def _entry(self, number: int, content: bytes) -> Entry:
         try:
-            entry = Entry(int(name.partition(".")[0]), State.of_json(content))
+            entry = Entry(number, State.of_json(content))
         except (KeyError, TypeError, ValueError) as e:
             raise JobError(
                 Reason.TABLE_UNSUITABLE,
-                f"{self._sink.path}/{layout.STATE}/{name} is not an entry of this release ({e!r}); restore it",
+                f"{self._sink.path}/{self.path(number)} is not an entry of this release ({e!r}); restore it",
             ) from None
         if entry.state.group != self._group:
             raise JobError(
@@ -156,5 +156,6 @@ class StateLog:
         return entry
 
 
-def _name(number: int) -> str:
-    return f"{number:020}.json"
+def _numbers(names: Iterable[str]) -> list[int]:
+    """The numbers of the entries among these files."""
+    return [number for name in names if (number := layout.number_of(name)) is not None]

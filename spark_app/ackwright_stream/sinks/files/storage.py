@@ -5,6 +5,7 @@ Of several programs that create one file, one succeeds. That compare-and-set is 
 
 from __future__ import annotations
 
+import errno
 import io
 import itertools
 import os
@@ -30,6 +31,8 @@ from ackwright_stream.storage_location import S3, s3_of
 _TAIL = 64 << 10  # bytes at the end of a file, in which its footer is, mostly
 _END = 8  # bytes: the length of the footer, and "PAR1"
 _LEFT_BEHIND_S = 24 * 3600  # after this time nobody works on a temporary file any more
+_NO_LINK = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)  # of file systems without hard links; EPERM of others, too
+_AGAIN_S = 0.1  # before a request is repeated that the server has refused for another one
 
 
 @dataclass(frozen=True)
@@ -137,10 +140,21 @@ class Directory:
                     # Failure window: the answer of a file server was lost, and its client has asked again.
                     if not os.path.samefile(draft.place, target):
                         return False
+                except OSError as e:
+                    if e.errno in _NO_LINK and not _can_link(draft.place):
+                        raise self._without_links(e) from None
+                    raise
                 make_durable(target.parent)
                 return True
         finally:
             self.discard(draft)
+
+    def _without_links(self, error: OSError) -> JobError:
+        return JobError(
+            Reason.TABLE_UNSUITABLE,
+            f"the file system of {self._path} has no hard links ({error.strerror}), with which files are created; "
+            "recreate the pipeline with a path in another file system, or in a bucket",
+        )
 
     def discard(self, draft: Draft) -> None:
         with suppress(OSError):
@@ -200,6 +214,18 @@ class Directory:
         return  # problems() knows
 
 
+def _can_link(file: Path) -> bool:
+    """Whether the file can have a second name in its directory."""
+    other = file.with_name(f"{file.name}-link")
+    try:
+        os.link(file, other)
+    except OSError:
+        return False
+    with suppress(OSError):
+        other.unlink()
+    return True
+
+
 class Bucket:
     """A prefix of an S3 bucket, whose server supports conditional writes."""
 
@@ -209,6 +235,7 @@ class Bucket:
 
         self.s3, self._client = s3, obstore
         self._uri = f"s3://{s3.bucket}/{s3.prefix}".rstrip("/")
+        self._timeout_s = timeout_ms / 1000
         with translating(f"connecting to {self._uri}"):
             self._store = store_of(s3, timeout_ms)
 
@@ -218,22 +245,33 @@ class Bucket:
     def create(self, path: str, draft: Draft) -> bool:
         draft.file.seek(0)
         content = draft.file.read()
-        error: JobError | None = None
-        try:
-            # In one request: an upload in parts would not be conditional.
-            self._client.put(self._store, path, content, mode="create", use_multipart=False)
-        except Exception as e:
-            if not isinstance(e, self._client.exceptions.AlreadyExistsError):
-                error = translate(e, f"creating {self._uri}/{path}")
-        else:
-            return True
-        # Failure window: the answer to a request was lost. The client has repeated it and met its own file, or has
-        # stopped waiting. No two drafts are equal, so an equal end is that of this one.
-        if self._tail(path, _TAIL) == content[-_TAIL:]:
-            return True
-        if error is not None:
-            raise error
-        return False
+        deadline = time.monotonic() + self._timeout_s / 2
+        while True:
+            try:
+                # In one request: an upload in parts would not be conditional.
+                self._client.put(self._store, path, content, mode="create", use_multipart=False)
+            except Exception as e:
+                refusal = e
+            else:
+                return True
+            # Failure window: the answer to a request was lost. The client has repeated it and met its own file, or has
+            # stopped waiting. No two drafts are equal, so an equal end is that of this one.
+            tail = self._tail(path, _TAIL)
+            if tail == content[-_TAIL:]:
+                return True
+            if not isinstance(refusal, self._client.exceptions.AlreadyExistsError):
+                raise translate(refusal, f"creating {self._uri}/{path}")
+            if tail is not None:
+                return False
+            # Failure window: a server answers 409 to a request during which another one creates or removes the file.
+            # The client takes that for a file that is there (RFC 9110, 15.5.10; ConditionalRequestConflict of S3).
+            if time.monotonic() > deadline:
+                raise JobError(
+                    Reason.SINK_UNREACHABLE,
+                    f"creating {self._uri}/{path}: the server refuses to create it, and has no such file (409 Conflict "
+                    f"for {self._timeout_s / 2:.0f} s); the pipeline resumes when the server creates files again",
+                )
+            time.sleep(_AGAIN_S)
 
     def discard(self, draft: Draft) -> None:
         draft.file.close()
@@ -266,10 +304,11 @@ class Bucket:
 
     def names(self, directory: str, after: str = "", before: str | None = None) -> Sequence[str]:
         with translating(f"listing {self._uri}/{directory}"):
-            names: Iterator[str] = (path.rpartition("/")[2] for path in self._paths(directory, f"{directory}/{after}"))
+            paths = self._paths(directory, f"{directory}/{after}")
+            names: Iterator[str] = (path.removeprefix(f"{directory}/") for path in paths)
             if before is not None:  # S3 lists in the order of the names
                 names = itertools.takewhile(lambda name: name < before, names)
-            return sorted(names)
+            return sorted(name for name in names if "/" not in name)  # without the files of directories below
 
     def _paths(self, directory: str, after: str) -> Iterator[str]:
         for part in self._client.list(self._store, directory, offset=after):

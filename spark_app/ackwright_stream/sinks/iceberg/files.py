@@ -38,7 +38,8 @@ from ackwright_stream.sinks.staged.table import Place
 
 _WITH_LEVEL = ("zstd", "gzip", "brotli")  # codecs to which Arrow passes a level; it refuses one for others
 _EPOCH = datetime.date(1970, 1, 1)
-_BY_COLUMN = ("column_sizes", "value_counts", "null_value_counts", "nan_value_counts", "lower_bounds", "upper_bounds")
+_BOUNDS = ("lower_bounds", "upper_bounds")
+_BY_COLUMN = ("column_sizes", "value_counts", "null_value_counts", "nan_value_counts", *_BOUNDS)
 
 
 @dataclass(frozen=True)
@@ -148,16 +149,39 @@ def _data_file(file: parquet.Written, metadata: TableMetadata) -> DataFile:
 def _statistics(file: pq.FileMetaData, metadata: TableMetadata) -> dict[str, Any]:
     """Sizes, counts and bounds of a file's columns, as DataFile has them. Raises JobError."""
     schema = written_schema(metadata.schema(), file.schema.to_arrow_schema().names)
+    ids = parquet_path_to_id_mapping(schema)
     with translating("describing a file"), encoding("the table's metadata cannot have the bounds of a column"):
         statistics = data_file_statistics_from_parquet_metadata(
             parquet_metadata=file,
             stats_columns=compute_statistics_plan(schema, metadata.properties),
-            parquet_column_mapping=parquet_path_to_id_mapping(schema),
+            parquet_column_mapping=ids,
         ).to_serialized_dict()
+    for column in _unbounded(file, ids):
+        for bounds in _BOUNDS:
+            statistics[bounds].pop(column, None)
     return {
         name: {column: _to_json(n) for column, n in value.items()} if name in _BY_COLUMN else value
         for name, value in statistics.items()
     }
+
+
+def _unbounded(file: pq.FileMetaData, ids: Mapping[str, int]) -> set[int]:
+    """The ids of columns of which a row group has values and no bounds. ids: of the columns, by their paths.
+
+    Arrow omits the bounds of a row group if a value is longer than 4 KB. pyiceberg takes the bounds of the other row
+    groups for those of the file, and readers skip rows that are in it.
+    """
+    groups = [file.row_group(n) for n in range(file.num_row_groups)]
+    chunks = [group.column(n) for group in groups for n in range(group.num_columns)]
+    return {ids[chunk.path_in_schema] for chunk in chunks if not _is_bounded(chunk)}
+
+
+def _is_bounded(chunk: pq.ColumnChunkMetaData) -> bool:
+    """Whether the bounds of a column in a row group are known, or there is no value but null."""
+    statistics = chunk.statistics
+    if statistics is None:
+        return False
+    return bool(statistics.has_min_max or (statistics.has_null_count and statistics.null_count == chunk.num_values))
 
 
 def _to_json(value: int | bytes) -> int | str:

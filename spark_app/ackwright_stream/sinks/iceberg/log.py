@@ -16,11 +16,18 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.exceptions import BadRequestError, CommitFailedException
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.table import Table as IcebergTable
 from pyiceberg.table import Transaction
-from pyiceberg.table.update import AssertCurrentSchemaId, AssertDefaultSpecId, AssertTableUUID
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.update import (
+    AssertCurrentSchemaId,
+    AssertDefaultSpecId,
+    AssertTableUUID,
+    SetSnapshotRefUpdate,
+    TableUpdate,
+)
 from pyiceberg.transforms import IdentityTransform
 from pyspark.sql.types import StructType
 
@@ -36,8 +43,10 @@ from ackwright_stream.sinks.staged.positions import Lookup, Numbers
 from ackwright_stream.storage_errors import one_line
 from ackwright_stream.storage_location import S3
 
-# A snapshot on another branch has taken its sequence number. A catalog that does not say "conflict" says this.
-_OVERTAKEN = "older than last sequence number"
+# What catalogs answer instead of "conflict" (409) if another commit was first: a client that applies the commit itself,
+# and servers as status 400 (apache/iceberg before #15126, apache/polaris before #5138); the second one is Unity's.
+_OVERTAKEN = ("older than last sequence number", "Commit validation failed")
+_RETENTION = ("min_snapshots_to_keep", "max_snapshot_age_ms", "max_ref_age_ms")  # fields of a branch
 
 
 @dataclass(frozen=True)
@@ -107,9 +116,9 @@ class TableLog:
                 AssertDefaultSpecId.model_validate({"default-spec-id": metadata.default_spec_id}),
             )
             try:
-                handle._do_commit(updates=change._updates, requirements=requirements)
-            except (CommitFailedException, ValueError) as e:
-                if isinstance(e, ValueError) and _OVERTAKEN not in str(e):
+                handle._do_commit(updates=_with_retention(change._updates, metadata), requirements=requirements)
+            except (CommitFailedException, BadRequestError, ValueError) as e:
+                if not isinstance(e, CommitFailedException) and not any(text in str(e) for text in _OVERTAKEN):
                     raise
                 self.refusal = one_line(str(e))
                 # Failure window: a proxy has sent the request twice. The second one is refused because of the first,
@@ -185,6 +194,19 @@ class TableLog:
 
     def maintain(self, version: Version) -> None:
         return
+
+
+def _with_retention(updates: Sequence[TableUpdate], metadata: TableMetadata) -> tuple[TableUpdate, ...]:
+    """The updates, of which those of a branch leave its retention as it is.
+
+    pyiceberg's have none, and so remove it (apache/iceberg-python#3770).
+    """
+    return tuple(
+        update.model_copy(update={name: getattr(ref, name) for name in _RETENTION})
+        if isinstance(update, SetSnapshotRefUpdate) and (ref := metadata.refs.get(update.ref_name))
+        else update
+        for update in updates
+    )
 
 
 def _packed(text: str) -> str:

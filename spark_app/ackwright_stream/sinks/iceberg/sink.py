@@ -22,6 +22,9 @@ from ackwright_stream.sinks.staged.store import StagingStore
 class IcebergStore(StagingStore[Version, DataFile]):
     """The sink of one pipeline, in a driver or in a worker."""
 
+    keeps_numbers_apart = True  # as properties
+    marks_rows = False  # the id of the snapshot tells
+
     def __init__(self, job: JobSpec) -> None:
         self.sink = job.sink_of(IcebergSink)
         log = TableLog(self.sink, Names(job.group).snapshot)

@@ -250,7 +250,7 @@ class TopicSink:
     def advance(self, positions: Mapping[Lane, Position], membership: Membership) -> None:
         self._as_driver.advance(positions, membership)
 
-    def write(self, lanes: Sequence[Lane], rows: Rows, letters: Rows = ()) -> int:
+    def write(self, lanes: Sequence[Lane], rows: Rows, letters: Rows = (), *, membership: Membership) -> int:
         return self.plain_writer.write(rows, letters)
 
     def write_dead_letters(self, letters: pa.RecordBatch) -> None:

@@ -16,6 +16,7 @@ from pyspark.sql.types import (
     DoubleType,
     FloatType,
     IntegerType,
+    IntegralType,
     LongType,
     ShortType,
     StringType,
@@ -54,7 +55,7 @@ class TableColumn:
     type: str  # PostgreSQL's internal name, without length; of a domain its base type
     declared: str  # as in CREATE TABLE
     required: bool  # NOT NULL without a default
-    scale: int | None = None  # of a numeric that has one
+    scale: int | None = None  # decimal places of a numeric that has a scale, or of seconds if they are limited
     generated: bool = False  # the server computes it
     not_null: bool = False
 
@@ -135,9 +136,14 @@ def _missing(name: str, kind: DataType, table: Mapping[str, TableColumn]) -> str
 
 
 def _fits(kind: DataType, column: TableColumn) -> bool:
-    """Whether the column takes the values without a loss. Single values can still be too large or too long."""
+    """Whether the column takes the values. Single values can still be too large or too long.
+
+    A time's seconds are rounded to the decimal places of the column: Spark has no type with fewer than six.
+    """
     if column.type not in _FITTING[type(kind)]:
         return False
+    if not isinstance(kind, DecimalType | IntegralType):
+        return True
     scale = kind.scale if isinstance(kind, DecimalType) else 0
     return column.scale is None or column.scale >= scale  # the scale of numeric(4, -2) is negative
 

@@ -2,7 +2,9 @@
 
 `ackwright.pipelines` has one row for each pipeline with its generation, which a driver raises when it joins.
 `ackwright.positions` has one row for each lane. A transaction that moves positions first locks the generation
-(FOR SHARE), so that no driver can join before it ends, then the positions (FOR UPDATE).
+(FOR SHARE), so that no driver can join before it ends, then the positions (FOR UPDATE). A membership is a generation
+and the time at which the server started: one that was restored, or a replica that became the primary, may lack what the
+server before it has committed.
 (docs/postgres.md#how-it-works) Of stateful pipelines they also have the last decided batch (decisions.py).
 """
 
@@ -71,6 +73,15 @@ SELECT pg_terminate_backend(pid) FROM pg_stat_activity
 WHERE usename = current_user AND datname = current_database() AND pid <> pg_backend_pid()
 AND application_name LIKE %s
 """
+_JOIN = """
+INSERT INTO ackwright.pipelines AS p ("group", generation) VALUES (%s, 1)
+ON CONFLICT ("group") DO UPDATE SET generation = p.generation + 1
+RETURNING generation, extract(epoch FROM pg_postmaster_start_time())
+"""
+_MEMBERSHIP = """
+SELECT generation, extract(epoch FROM pg_postmaster_start_time()) FROM ackwright.pipelines WHERE "group" = %s
+"""
+_SERVER = "SELECT 0, extract(epoch FROM pg_postmaster_start_time())"
 _IF_MEMBER = """AND EXISTS (SELECT FROM ackwright.pipelines WHERE "group" = %s AND generation = %s)"""
 
 Statements = Cursor[tuple[Any, ...]]
@@ -146,30 +157,43 @@ def terminate(
     if member is None:
         cursor.execute(_TERMINATE, [session(group, slot)])
     else:
-        cursor.execute(_TERMINATE + _IF_MEMBER, [session(group, slot), group, int(member)])
+        generation = int(member.split(b"@")[0])
+        cursor.execute(_TERMINATE + _IF_MEMBER, [session(group, slot), group, generation])
 
 
 def join(cursor: Statements, group: str) -> Membership:
-    """Raises the pipeline's generation and returns it."""
-    cursor.execute(
-        'INSERT INTO ackwright.pipelines AS p ("group", generation) VALUES (%s, 1) ON CONFLICT ("group") '
-        "DO UPDATE SET generation = p.generation + 1 RETURNING generation",
-        [group],
-    )
+    """Raises the pipeline's generation; returns the membership."""
+    cursor.execute(_JOIN, [group])
     return _membership(cursor)
 
 
 def membership(cursor: Statements, group: str, *, lock: bool) -> Membership:
-    """The latest generation. lock: no driver joins until the transaction ends."""
-    statement = 'SELECT generation FROM ackwright.pipelines WHERE "group" = %s'
-    cursor.execute(statement + " FOR SHARE" if lock else statement, [group])
+    """That of the driver that joined last. lock: no driver joins until the transaction ends."""
+    cursor.execute(_MEMBERSHIP + "FOR SHARE" if lock else _MEMBERSHIP, [group])
     return _membership(cursor)
 
 
 def require_member(cursor: Statements, group: str, expected: Membership, *, lock: bool) -> None:
-    """Raises JobError(POSITION_CONFLICT) if another driver has joined since."""
-    if membership(cursor, group, lock=lock) != expected:
+    """Raises JobError(POSITION_CONFLICT) if another driver has joined since, or if the server is another one."""
+    latest = membership(cursor, group, lock=lock)
+    _require_same_server(latest, expected)
+    if latest != expected:
         raise JobError(Reason.POSITION_CONFLICT, "another driver has joined; it owns the pipeline")
+
+
+def require_same_server(cursor: Statements, expected: Membership) -> None:
+    """Raises JobError(POSITION_CONFLICT) if this is not the server that the driver has joined, running since then."""
+    cursor.execute(_SERVER)
+    _require_same_server(_membership(cursor), expected)
+
+
+def _require_same_server(latest: Membership, expected: Membership) -> None:
+    if latest and latest.split(b"@")[1] != expected.split(b"@")[1]:
+        raise JobError(
+            Reason.POSITION_CONFLICT,
+            "the server was restarted or replaced since this driver has joined, so rows or positions that it has "
+            "written may be gone; it restarts from the positions",
+        )
 
 
 def read(cursor: Statements, group: str, lanes: Iterable[Lane], *, lock: bool) -> dict[Lane, Position | None]:
@@ -231,7 +255,7 @@ def _split(lanes: Iterable[Lane]) -> tuple[list[str], list[int]]:
 
 def _membership(cursor: Statements) -> Membership:
     row = cursor.fetchone()
-    return str(row[0]).encode() if row else b""
+    return f"{row[0]}@{row[1]}".encode() if row else b""
 
 
 def _one(cursor: Statements) -> Any:

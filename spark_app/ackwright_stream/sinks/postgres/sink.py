@@ -58,9 +58,11 @@ class PostgresStore:
         with self._driver_transaction() as cursor:
             self._require_version(cursor.connection.info.server_version)
             problems = [*store.problems(cursor), *(decisions.problems(cursor) if self.decisions else ())]
-            problems += [*tables.problems(cursor, self.sink, rows and rows.schema.fields)]
+            fields = rows and rows.schema.fields
+            problems += [*tables.problems(cursor, self.sink, fields, repeats=self.job.may_repeat_rows)]
             if self._letters:
-                problems += tables.problems(cursor, self._letters, dead_letters.fields())
+                repeats = self.job.may_repeat_rows
+                problems += tables.problems(cursor, self._letters, dead_letters.fields(), repeats=repeats)
         if problems:
             raise combined(problems)
 
@@ -87,9 +89,10 @@ class PostgresStore:
         with self._driver_transaction() as cursor:
             if self.sink.create_table:
                 self._create_missing(cursor, fields)
-            tables.require(cursor, self.sink, fields)  # what was created is rolled back with the error
+            # What was created is rolled back with the error.
+            tables.require(cursor, self.sink, fields, repeats=self.job.may_repeat_rows)
             if self._letters:
-                tables.require(cursor, self._letters, dead_letters.fields())
+                tables.require(cursor, self._letters, dead_letters.fields(), repeats=self.job.may_repeat_rows)
 
     def _create_missing(self, cursor: Statements, fields: Sequence[StructField]) -> None:
         tables.lock_creation(cursor)  # two drivers may start at once
@@ -244,9 +247,14 @@ class PostgresStore:
 
         return PostgresTransaction(self, lambda: self._on_open_connection(begin))
 
-    def write(self, lanes: Sequence[Lane], rows: Rows, letters: Rows = ()) -> int:
+    def write(self, lanes: Sequence[Lane], rows: Rows, letters: Rows = (), *, membership: Membership) -> int:
         rows = fetched(rows)
-        self._on_open_connection(lambda cursor: _begin(cursor, self.sink, "ackwright"))
+
+        def begin(cursor: Statements) -> None:
+            _begin(cursor, self.sink, "ackwright")
+            store.require_same_server(cursor, membership)  # on which the rows are claimed, or the positions will move
+
+        self._on_open_connection(begin)
         return self.finish(lambda cursor: self.insert(cursor, rows, letters))
 
     def insert(self, cursor: Statements, rows: Rows, letters: Rows) -> int:

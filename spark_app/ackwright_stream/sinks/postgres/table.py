@@ -8,7 +8,7 @@ from itertools import chain
 
 import pyarrow as pa
 from psycopg import sql
-from psycopg.errors import InvalidSchemaName, UndefinedTable
+from psycopg.errors import InvalidSchemaName, LockNotAvailable, UndefinedTable
 from pyspark.sql.types import StructField
 
 from ackwright_stream.errors import JobError
@@ -29,7 +29,8 @@ SELECT c.relkind::text, c.relpersistence::text, row_security_active(c.oid),
             a.attname, base.typname, format_type(a.atttypid, a.atttypmod),
             (a.attnotnull OR t.typnotnull) AND NOT a.atthasdef AND a.attidentity = '' AND t.typdefault IS NULL,
             CASE WHEN base.typname = 'numeric' AND base.typmod > 0
-                THEN (((base.typmod - 4) & 2047) # 1024) - 1024 END,
+                THEN (((base.typmod - 4) & 2047) # 1024) - 1024
+                WHEN base.typname IN ('timestamp', 'timestamptz') AND base.typmod >= 0 THEN base.typmod END,
             a.attgenerated <> '' OR a.attidentity = 'a', a.attnotnull OR t.typnotnull
         ) ORDER BY a.attnum)
         FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid, LATERAL (
@@ -54,8 +55,13 @@ _LACKING = "SELECT r FROM unnest(%s::text[]) AS r WHERE NOT has_table_privilege(
 _SCHEMA_RIGHTS = """
 SELECT has_schema_privilege(oid, 'USAGE'), has_schema_privilege(oid, 'CREATE') FROM pg_namespace WHERE nspname = %s
 """
+_QUOTED = "SELECT string_agg(quote_ident(name), '.' ORDER BY n) FROM unnest(%s::text[]) WITH ORDINALITY AS t (name, n)"
 _TEMPORARY = "SELECT quote_ident(current_database()), has_database_privilege(current_database(), 'TEMPORARY')"
-_BATCH, _ROW = "ackwright_rows", "ackwright_row"  # a temporary table, and its column with the order of the rows
+# A temporary table, and its column with the order of the rows; no output has a column of this name (RESERVED).
+_BATCH, _ROW = sql.Identifier("pg_temp", "ackwright_rows"), "__ackwright_row"
+
+
+_MICROSECONDS = 6  # decimal places of a second
 
 
 @dataclass(frozen=True)
@@ -73,9 +79,24 @@ class Table:
         upsert = ("SELECT", "UPDATE") if self.sink.upsert else ()
         return ("INSERT", *upsert, *(("DELETE",) if self.sink.deleted_column else ()))
 
-    def problems(self, fields: Sequence[StructField]) -> list[str]:
-        """Why rows with these columns cannot be written to it under a guarantee."""
-        return [*self.unsafe, *problems_with(fields, self.columns), *self._key_problems()]
+    def problems(self, fields: Sequence[StructField], *, repeats: bool) -> list[str]:
+        """Why rows with these columns cannot be written to it under a guarantee.
+
+        repeats: whether a row may be written again while it is there.
+        """
+        repeated = self._repeat_problems({field.name for field in fields}) if repeats else ()
+        return [*self.unsafe, *problems_with(fields, self.columns), *self._key_problems(), *repeated]
+
+    def _repeat_problems(self, columns: set[str]) -> Iterator[str]:
+        """Why it refuses a row that is added again."""
+        for key in () if self.sink.upsert else self.keys:
+            if key <= columns:
+                names = _list(sorted(key)).as_string()
+                yield (
+                    f"the unique index on ({names}) refuses a row that is delivered again, which at-least-once allows; "
+                    "declare guarantee: exactly-once, or drop the index; for the output mode: upsert with this key is "
+                    "another way"
+                )
 
     def _key_problems(self) -> Iterator[str]:
         """Why rows cannot be replaced by their key."""
@@ -87,9 +108,21 @@ class Table:
         for name in self.sink.key:
             if self._may_be_null(name):
                 yield f"the key column {name!r} may be null, and a row with a null key is added again; make it NOT NULL"
+        for name in filter(None, (*self.sink.key, self.sink.version_column)):
+            if self._rounds_times(name):
+                yield (
+                    f"the column {name!r} rounds the times by which rows are compared, which have microseconds; remove "
+                    f"the precision of {self.columns[name].declared}"
+                )
         version = self.sink.version_column
         if version and self._may_be_null(version):
             yield f"the versionColumn {version!r} may be null; make it NOT NULL"
+
+    def _rounds_times(self, name: str) -> bool:
+        column = self.columns.get(name)
+        if column is None or column.scale is None or column.type not in ("timestamp", "timestamptz"):
+            return False
+        return column.scale < _MICROSECONDS
 
     def _may_be_null(self, name: str) -> bool:
         return name in self.columns and not self.columns[name].not_null
@@ -105,6 +138,12 @@ def read(cursor: Statements, sink: PostgresSink, *, lock: bool = False) -> Table
         cursor.execute(statement)
     except (UndefinedTable, InvalidSchemaName):
         return None
+    except LockNotAvailable:
+        raise JobError(
+            Reason.SINK_UNREACHABLE,
+            f"another transaction locks table {sink.schema}.{sink.table} against writers, for instance CREATE INDEX or "
+            "VACUUM FULL; the pipeline resumes when it has ended",
+        ) from None
     if lock:
         cursor.nextset()
     row = cursor.fetchone()
@@ -133,15 +172,22 @@ def _unsafe(kind: str, persistence: str, row_security: bool, partitions: Sequenc
         yield "row-level security applies to the role, and COPY does not support it; ALTER ROLE … BYPASSRLS"
 
 
-def require(cursor: Statements, sink: PostgresSink, fields: Sequence[StructField], *, lock: bool = False) -> Table:
-    """The table, if rows with these columns can be written to it. lock: as in read().
+def require(
+    cursor: Statements,
+    sink: PostgresSink,
+    fields: Sequence[StructField],
+    *,
+    lock: bool = False,
+    repeats: bool = False,
+) -> Table:
+    """The table, if rows with these columns can be written to it. lock: as in read(). repeats: as in Table.problems().
 
     Raises JobError(TABLE_UNSUITABLE) with everything that is wrong.
     """
     name, table = f"{sink.schema}.{sink.table}", read(cursor, sink, lock=lock)
     if table is None:
         raise missing(sink)
-    if problems := table.problems(table_fields(fields, sink)):
+    if problems := table.problems(table_fields(fields, sink), repeats=repeats):
         raise _unsuitable(name, problems)
     return table
 
@@ -156,9 +202,14 @@ def missing(sink: PostgresSink) -> JobError:
     )
 
 
-def problems(cursor: Statements, sink: PostgresSink, fields: Sequence[StructField] | None) -> Iterator[JobError]:
-    """Why a driver cannot write to the table, or create it. fields: of the output; None: not known yet."""
-    name = f"{sink.schema}.{sink.table}"
+def problems(
+    cursor: Statements, sink: PostgresSink, fields: Sequence[StructField] | None, *, repeats: bool
+) -> Iterator[JobError]:
+    """Why a driver cannot write to the table, or create it.
+
+    fields: of the output; None: not known yet. repeats: as in Table.problems().
+    """
+    name, schema = f"{sink.schema}.{sink.table}", _quoted(cursor, sink.schema)
     if sink.upsert:
         yield from _temporary_problems(cursor)
     may_use, may_create = cursor.execute(_SCHEMA_RIGHTS, [sink.schema]).fetchone() or (None, None)  # no such schema
@@ -167,7 +218,7 @@ def problems(cursor: Statements, sink: PostgresSink, fields: Sequence[StructFiel
         if not sink.create_table and may_use is False:
             yield JobError(
                 Reason.AUTHORIZATION_FAILED,
-                f"the role lacks USAGE on schema {sink.schema}; run GRANT USAGE ON SCHEMA {sink.schema} TO the role",
+                f"the role lacks USAGE on schema {sink.schema}; run GRANT USAGE ON SCHEMA {schema} TO the role",
             )
         elif not sink.create_table:
             yield missing(sink)
@@ -175,17 +226,24 @@ def problems(cursor: Statements, sink: PostgresSink, fields: Sequence[StructFiel
             yield JobError(
                 Reason.AUTHORIZATION_FAILED,
                 f"the role may not create table {name}, or there is no schema {sink.schema}; create the schema, and "
-                f"run GRANT CREATE, USAGE ON SCHEMA {sink.schema} TO the role",
+                f"run GRANT CREATE, USAGE ON SCHEMA {schema} TO the role",
             )
         return
     if lacking := ", ".join(_lacking(cursor, table)):
         yield JobError(
             Reason.AUTHORIZATION_FAILED,
-            f"the role lacks {lacking} on table {name}; run GRANT {lacking} ON {name} TO the role",
+            f"the role lacks {lacking} on table {name}; run GRANT {lacking} ON "
+            f"{_quoted(cursor, sink.schema, sink.table)} TO the role",
         )
-    unfit = table.unsafe if fields is None else table.problems(table_fields(fields, sink))
+    unfit = table.unsafe if fields is None else table.problems(table_fields(fields, sink), repeats=repeats)
     if unfit:
         yield _unsuitable(name, unfit)
+
+
+def _quoted(cursor: Statements, *names: str) -> str:
+    """The qualified name as a person writes it in a statement."""
+    row = cursor.execute(_QUOTED, [list(names)]).fetchone()
+    return str(row[0]) if row else ".".join(names)
 
 
 def _unsuitable(name: str, problems: Sequence[str]) -> JobError:
@@ -238,14 +296,22 @@ def qualified(sink: PostgresSink) -> sql.Identifier:
 def write(cursor: Statements, sink: PostgresSink, rows: Rows) -> int:
     """Writes the rows; returns how many there are.
 
-    The table is locked and read again, because COPY in binary format takes bytes of another type for its own.
+    The table is locked and read again, because COPY in binary format takes bytes of another type for its own. Then it
+    waits for rows that other transactions have locked for as long as it may wait for any answer: several tasks may
+    upsert one key, and each of them would otherwise be tried again at the same time.
     """
     batches = iter(rows)
     first = next(batches, None)
     if first is None:
         return 0
     table = require(cursor, sink, spark_schema(first.schema).fields, lock=True)
-    batches, columns = chain([first], batches), list(first.schema.names)
+    cursor.execute("SELECT set_config('lock_timeout', '0', true)")
+    written = _write(cursor, table, list(first.schema.names), chain([first], batches))
+    cursor.execute("SELECT set_config('lock_timeout', %s, true)", [sink.session["lock_timeout"]])
+    return written
+
+
+def _write(cursor: Statements, table: Table, columns: Sequence[str], batches: Rows) -> int:
     if not table.sink.upsert:
         return _copy(cursor, qualified(table.sink), table, columns, batches)
     batches = _with_keys(batches, table.sink.key)
@@ -255,10 +321,10 @@ def write(cursor: Statements, sink: PostgresSink, rows: Rows) -> int:
         extra.append(sql.SQL("false AS {}").format(sql.Identifier(table.sink.deleted_column)))
     cursor.execute(
         sql.SQL("CREATE TEMP TABLE {} ON COMMIT DROP AS SELECT *, {} FROM {} WITH NO DATA").format(
-            sql.Identifier(_BATCH), sql.SQL(", ").join(extra), qualified(table.sink)
+            _BATCH, sql.SQL(", ").join(extra), qualified(table.sink)
         )
     )
-    written = _copy(cursor, sql.Identifier(_BATCH), table, columns, batches, numbered=True)
+    written = _copy(cursor, _BATCH, table, columns, batches, numbered=True)
     _merge(cursor, table.sink, [name for name in columns if name != table.sink.deleted_column])
     return written
 
@@ -280,7 +346,7 @@ def _with_keys(batches: Rows, key: Sequence[str]) -> Iterator[pa.RecordBatch]:
 
 def forget_batch(cursor: Statements) -> None:
     """Drops what write() leaves until the end of a transaction, so that it can write once more in it."""
-    cursor.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(sql.Identifier("pg_temp", _BATCH)))
+    cursor.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(_BATCH))
 
 
 def _merge(cursor: Statements, sink: PostgresSink, columns: Sequence[str]) -> None:
@@ -290,25 +356,25 @@ def _merge(cursor: Statements, sink: PostgresSink, columns: Sequence[str]) -> No
     # Of equal versions the first row stays, as in the table itself: a row that is delivered again changes nothing.
     order = sql.SQL("{} DESC, {}") if version else sql.SQL("{1} DESC")
     latest = sql.SQL("SELECT DISTINCT ON ({0}) * FROM {1} ORDER BY {0}, {2}").format(
-        key, sql.Identifier(_BATCH), order.format(version or sql.SQL(""), sql.Identifier(_ROW))
+        key, _BATCH, order.format(version or sql.SQL(""), sql.Identifier(_ROW))
     )
     deleted = sql.Identifier(sink.deleted_column) if sink.deleted_column else None
     sets = [sql.SQL("{0} = excluded.{0}").format(sql.Identifier(name)) for name in others]
     update = sql.SQL("UPDATE SET {}").format(sql.SQL(", ").join(sets)) if sets else sql.SQL("NOTHING")
     newer = sql.SQL(" WHERE t.{0} < excluded.{0}").format(version) if version and sets else sql.SQL("")
     remaining = sql.SQL(" WHERE {} IS NOT TRUE").format(deleted) if deleted else sql.SQL("")
-    cursor.execute(
-        sql.SQL("INSERT INTO {} AS t ({}) SELECT {} FROM ({}) AS r{} ORDER BY {} ON CONFLICT ({}) DO {}{}").format(
-            qualified(sink), _list(columns), _list(columns), latest, remaining, key, key, update, newer
-        )
-    )
-    if deleted:
+    if deleted:  # first, because a row that is added may have a value for which a deleted one was unique
         same = sql.SQL(" AND ").join(sql.SQL("t.{0} = r.{0}").format(sql.Identifier(name)) for name in sink.key)
         cursor.execute(
             sql.SQL("DELETE FROM {} AS t USING ({}) AS r WHERE r.{} AND {}").format(
                 qualified(sink), latest, deleted, same
             )
         )
+    cursor.execute(
+        sql.SQL("INSERT INTO {} AS t ({}) SELECT {} FROM ({}) AS r{} ORDER BY {} ON CONFLICT ({}) DO {}{}").format(
+            qualified(sink), _list(columns), _list(columns), latest, remaining, key, key, update, newer
+        )
+    )
 
 
 def _copy(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO, Protocol
 
@@ -22,6 +22,9 @@ from ackwright_stream.sinks.parquet_columns import encoding, require_utf8
 from ackwright_stream.storage_errors import translating
 
 _BUFFERED = 64 << 20  # bytes of rows in memory, of all files together, before they are written as row groups
+# Files of a task at once; a file is open from its first row group on. In a bucket each keeps up to 5 MB of its upload
+# in memory, and an executor's memory overhead is 384 MB or more.
+_OPEN = 32
 _INDEX = "__ackwright_index"
 
 # A value of the partition column of this name, as the table's metadata has it. Raises JobError(ROW_REFUSED).
@@ -84,11 +87,12 @@ class Written:
 
 
 def write(rows: Rows, partition_columns: Sequence[str], files: Files, form: FileFormat) -> list[Written]:
-    """Writes the rows to new files, one for each combination of partition values.
+    """Writes the rows to new files, one for each combination of partition values, or several if these are many.
 
     Raises JobError, ROW_REFUSED for text that is not UTF-8; then the files are removed, if that is possible.
     """
-    writers: dict[tuple[Any, ...], _Writer] = {}
+    writers: dict[tuple[Any, ...], _Writer] = {}  # by partition values
+    written: list[Written] = []
     buffered = 0
     with ExitStack() as on_error:
         for batch in rows:
@@ -100,12 +104,31 @@ def write(rows: Rows, partition_columns: Sequence[str], files: Files, form: File
                 writers[values].add(part)
                 buffered += part.nbytes
             if buffered > _BUFFERED:
-                for writer in writers.values():
-                    writer.flush()
+                written += _flush(writers)
                 buffered = 0
-        written = [writer.close() for writer in writers.values()]
+        written += [writer.close() for writer in writers.values()]
         on_error.pop_all()
     return written
+
+
+def _flush(writers: dict[tuple[Any, ...], _Writer]) -> list[Written]:
+    """Writes the rows in memory to their files; returns the files that it closes, and removes their writers.
+
+    If more files than _OPEN would be open, the largest is closed: later rows with its values begin a new one.
+    """
+    opened = {values: writer for values, writer in writers.items() if writer.is_open}
+    for writer in opened.values():
+        writer.flush()
+    closed = []
+    for values, writer in list(writers.items()):
+        if not writer.is_open:
+            if len(opened) >= _OPEN:
+                largest = max(opened, key=lambda values: opened[values].rows)
+                closed.append(opened.pop(largest).close())
+                del writers[largest]
+            writer.flush()
+            opened[values] = writer
+    return closed
 
 
 class _Writer:
@@ -117,13 +140,18 @@ class _Writer:
         self._file: BinaryIO | None = None
         self._parquet: pq.ParquetWriter | None = None
         self._pending: list[pa.RecordBatch] = []
-        self._rows = 0
+        self.rows = 0
         self._nulls: dict[str, int] = {}
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it has written rows to its file."""
+        return self._file is not None
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Adds rows, as split() returned them."""
         self._pending.append(batch)
-        self._rows += batch.num_rows
+        self.rows += batch.num_rows
         for name, column in zip(batch.schema.names, batch.columns, strict=True):
             self._nulls[name] = self._nulls.get(name, 0) + column.null_count
 
@@ -153,12 +181,15 @@ class _Writer:
         with translating(f"writing {self._path}"):
             self._parquet.close()
         size = self._files.finish(self._path, self._file)
-        nulls = {name: self._rows for name, value in self._partition.items() if value is None}
+        nulls = {name: self.rows for name, value in self._partition.items() if value is None}
         metadata = self._parquet.writer.metadata
-        return Written(self._path, self._partition, size, self._rows, self._nulls | nulls, metadata)
+        return Written(self._path, self._partition, size, self.rows, self._nulls | nulls, metadata)
 
     def discard(self) -> None:
         """Removes the file, as far as that is possible."""
+        if self._parquet is not None:
+            with suppress(Exception):
+                self._parquet.close()  # or the writer does it later, to a file that is closed
         if self._file is not None:
             self._files.discard(self._path, self._file)
 

@@ -9,6 +9,7 @@ compare_and_set.py).
 from __future__ import annotations
 
 import random
+import secrets
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -43,6 +44,8 @@ class StagingStore(ABC, Generic[V, F]):
     supports = frozenset(Guarantee)
     spark_writer = None
     takes_dead_letters = True
+    keeps_numbers_apart = False  # whether another program can remove one number of the pipeline and leave the others
+    marks_rows = True  # whether publish() writes a number that tells whether its rows are there; else append() tells
     compares = True  # False in a negative control: neither generation nor positions are compared
 
     def __init__(
@@ -137,6 +140,9 @@ class StagingStore(ABC, Generic[V, F]):
                     f"the positions of {self.job.group} are no longer in the {self._place.kind} {self._place.name}, "
                     "so it is not known what was delivered; restore the table with them",
                 )
+            # Before the join, which writes the generation again. A log reads each record, and loses none alone.
+            to_check = self._lanes if self.keeps_numbers_apart else ()
+            store.require_complete(self.names, version.lookup, to_check, self.job.source.topics)
             # Another driver that reads the same version cannot raise it to the same generation: one of the two commits
             # is refused. If the outcome is unknown, a later join takes the next generation.
             generation = (version.lookup(self.names.generation) or 0) + 1
@@ -177,11 +183,10 @@ class StagingStore(ABC, Generic[V, F]):
         return self.read(lanes)
 
     def records(self) -> Records:
-        """As far as lanes were asked for. A position and its record cannot be lost apart from each other."""
+        """As far as lanes were asked for."""
         version = self._current()
-        positions = store.read(self.names, version.lookup, self._lanes, self.job.identity)
         return Records(
-            {lane: position.topic_id for lane, position in positions.items() if position},
+            store.recorded_lanes(self.names, version.lookup, self._lanes),
             accepted=store.fingerprint(version.lookup(self.names.accepted)),
             driver=version.lookup(self.names.driver) or 0,
             joined=version.lookup(self.names.generation) is not None,
@@ -195,7 +200,11 @@ class StagingStore(ABC, Generic[V, F]):
         *,
         accepted: str | None = None,
     ) -> None:
-        numbers = {**self._settled(positions), **store.recorded(self.names, positions, records)}
+        to_record = set(records)
+        if self.keeps_numbers_apart:  # the next join requires them, also of new lanes whose position was set by hand
+            to_record |= store.without_record(self.names, self._current().lookup, positions)
+        numbers = {**self._settled(positions), **store.recorded(self.names, positions, to_record)}
+        numbers[self.names.topics] = store.topics_number(self.job.source.topics)
         if accepted is not None:
             numbers[self.names.accepted] = store.accepted(accepted)
         self._commit(membership, numbers)
@@ -227,7 +236,7 @@ class StagingStore(ABC, Generic[V, F]):
     def output_ends(self) -> Mapping[str, Any]:
         return {}
 
-    def write(self, lanes: Sequence[Lane], rows: Rows, letters: Rows = ()) -> int:
+    def write(self, lanes: Sequence[Lane], rows: Rows, letters: Rows = (), *, membership: Membership) -> int:
         raise JobError(
             Reason.UNEXPECTED, f"a task of {self._place.spec} stages its rows and never commits; report this"
         )
@@ -242,7 +251,8 @@ class StagingStore(ABC, Generic[V, F]):
     # ------------------------------------------------------------ rows
 
     def publish(self, rows: StagedRows, membership: Membership) -> None:
-        self._commit(membership, {}, added=self.staged(rows.of_tasks))
+        numbers = {self.names.rows: secrets.randbits(62)} if self.marks_rows else {}
+        self._commit(membership, numbers, added=self.staged(rows.of_tasks))
 
     def open(self, slot: int, lanes: Sequence[Lane], membership: Membership) -> StagedTransaction:
         return self.open_staged(lanes, membership, StagedRows((), 0))
@@ -312,6 +322,11 @@ class StagingStore(ABC, Generic[V, F]):
                 self._require_suitable(version, added)
             # With the generation, so that two commits of a pipeline conflict for each client of the table.
             if self._create(version, {self.names.generation: int(membership), **numbers}, added, note):
+                return
+            # Failure window: the client of a server has sent the request twice, and the second one was refused because
+            # of the first. Another program may have rewritten the files since, so a table takes them again.
+            mark = numbers.get(self.names.rows)
+            if mark is not None and self._current().lookup(self.names.rows) == mark:
                 return
             self._pause(deadline)
 
