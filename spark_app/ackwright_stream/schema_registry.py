@@ -116,8 +116,13 @@ class RegistryClient:
         return int(self._body(answer, f"looking up a schema of subject {subject}")["id"])
 
     def require_compatible(self, subject: str, schema: str, kind: str = AVRO) -> None:
-        """Raises JobError(SCHEMA_INCOMPATIBLE) if the schema is invalid, or the subject's compatibility refuses it."""
-        path = f"/compatibility/subjects/{quote(subject, safe='')}/versions/latest?verbose=true"
+        """Raises JobError(SCHEMA_INCOMPATIBLE) if the schema is invalid, or the subject's compatibility refuses it.
+
+        A transitive compatibility is one with all versions. It is asked for alone: Apicurio compares with all of them
+        then, whatever the level is.
+        """
+        versions = "versions" if self._is_transitive(subject) else "versions/latest"
+        path = f"/compatibility/subjects/{quote(subject, safe='')}/{versions}?verbose=true"
         answer = self._request("POST", path, _described(schema, kind))
         if answer.error_code in (_NO_SUBJECT, _NO_VERSION, _NO_SCHEMA):
             return  # the first version
@@ -127,9 +132,20 @@ class RegistryClient:
             reasons = "; ".join(" ".join(str(m).split()) for m in body.get("messages") or ())[:600]
             raise _error(
                 Reason.SCHEMA_INCOMPATIBLE,
-                f"the output does not fit the latest version of subject {subject} in {self.name}: "
+                f"the output does not fit the versions of subject {subject} in {self.name}: "
                 f"{reasons or 'the compatibility level of the subject refuses it'}",
             )
+
+    def _is_transitive(self, subject: str) -> bool:
+        """Whether the subject's compatibility is one with all versions; False if its level may not be read."""
+        try:
+            answer = self._request("GET", f"/config/{quote(subject, safe='')}?defaultToGlobal=true")
+        except JobError as e:
+            if e.reason is not Reason.REGISTRY_LOGIN_REFUSED:
+                raise
+            return False  # the right to compare a schema is another one
+        level = answer.body.get("compatibilityLevel") if isinstance(answer.body, dict) else None
+        return isinstance(level, str) and level.endswith("_TRANSITIVE")
 
     def register(self, subject: str, schema: str, kind: str = AVRO) -> int:
         """Registers a schema, unless the subject has it; returns its id. Raises JobError(SCHEMA_INCOMPATIBLE)."""

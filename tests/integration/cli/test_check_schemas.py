@@ -100,9 +100,7 @@ def with_login(pipeline: AvroPipeline, check: Checked, url: str, ca: Path, passw
 def test_the_output_is_compared_and_not_registered(check: Checked, pipeline: AvroPipeline) -> None:
     check.fits(pipeline)
     subject = with_other_output(pipeline)
-    check.failed(
-        pipeline, Reason.SCHEMA_INCOMPATIBLE, f"the output does not fit the latest version of subject {subject}"
-    )
+    check.failed(pipeline, Reason.SCHEMA_INCOMPATIBLE, f"the output does not fit the versions of subject {subject}")
 
 
 @pytest.mark.parametrize("of_format", [JsonSchemaPipeline, ProtobufPipeline], ids=["jsonSchema", "protobuf"])

@@ -75,6 +75,26 @@ def test_an_incompatible_schema_is_refused_and_not_registered(
     assert client.versions(subject) == [1]
 
 
+@pytest.mark.parametrize("transitive", [True, False])
+def test_a_schema_is_compared_with_the_versions_that_the_compatibility_names(
+    client: RegistryClient, registry: Server, subject: str, *, transitive: bool
+) -> None:
+    registry.request("PUT", f"/config/{subject}", {"compatibility": "NONE"})
+    for kind in ("string", "int"):
+        client.register(subject, json.dumps(schema(kind)))
+    level = "BACKWARD_TRANSITIVE" if transitive else "BACKWARD"
+    registry.request("PUT", f"/config/{subject}", {"compatibility": level})
+    longer = json.dumps(schema("long"))  # reads an int, and no string
+    if not transitive:
+        client.require_compatible(subject, longer)
+        client.register(subject, longer)
+        return
+    for refuse in (client.require_compatible, client.register):
+        with pytest.raises(JobError) as e:
+            refuse(subject, longer)
+        assert reason(e) is Reason.SCHEMA_INCOMPATIBLE
+
+
 def test_login_and_certificate(registry: Server, subject: str, tmp_path: Path) -> None:
     registry.register(subject, schema("int"))
     login = tmp_path / "login"

@@ -46,6 +46,10 @@ class Server:
                 self.end_headers()
                 self.wfile.write(body)
 
+            def do_POST(self) -> None:
+                self.rfile.read(int(self.headers["Content-Length"]))
+                self.do_GET()
+
             def log_message(self, format: str, *args: Any) -> None:
                 return
 
@@ -160,6 +164,16 @@ def test_an_id_counts_in_the_context_of_its_subject(server: Server) -> None:
         audit_schemas._decoder(server.registry, 1, Format.JSON_SCHEMA, None, subject)
     in_context, in_default = "/api/schemas/ids/1?subject=%3A.staging%3Aorders-value", "/api/schemas/ids/1"
     assert [path for _, path, _ in server.requests] == [in_context, in_context, in_default, in_default]
+
+
+@pytest.mark.parametrize("status", [401, 403, 404])
+def test_a_level_that_may_not_be_read_is_that_of_the_latest_version(server: Server, status: int) -> None:
+    server.answers = [(status, b'{"error_code": 40301}'), (200, b'{"is_compatible": true}')]
+    client(server.registry).require_compatible("s-value", "{}")
+    assert [path.rpartition("/s-value")[2] for _, path, _ in server.requests] == [
+        "?defaultToGlobal=true",
+        "/versions/latest?verbose=true",
+    ]
 
 
 def test_a_schema_that_follows_its_first_record_is_returned(server: Server) -> None:
