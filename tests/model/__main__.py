@@ -12,6 +12,7 @@ import sys
 from . import (
     compare_and_set,
     decisions,
+    failover,
     letter_topic,
     membership,
     named_files,
@@ -28,6 +29,7 @@ VARIANTS = {
     **variants.VARIANTS,
     **membership.VARIANTS,
     **row_lock.VARIANTS,
+    **failover.VARIANTS,
     **compare_and_set.VARIANTS,
     **named_files.VARIANTS,
     **letter_topic.VARIANTS,
