@@ -57,7 +57,7 @@ def _opener(ca: str | None) -> urllib.request.OpenerDirector:
 def _login(registry: SchemaRegistry) -> dict[str, str]:
     if registry.credentials is None:
         return {}
-    user, password = (Path(registry.credentials, name).read_bytes().strip() for name in ("username", "password"))
+    user, password = (Path(registry.credentials, name).read_bytes().strip(b"\r\n") for name in ("username", "password"))
     return {"Authorization": f"Basic {base64.b64encode(user + b':' + password).decode()}"}
 
 

@@ -126,8 +126,9 @@ def require_member(sink: Sink) -> None:
     if not sink.is_member():
         raise JobError(
             Reason.POSITION_CONFLICT,
-            "this driver does not own the pipeline any more: another driver has joined, the topics' partitions "
-            "have changed, or it has sent no heartbeat for too long; it restarts from the positions",
+            "this driver does not own the pipeline any more: another driver has joined, the topics' partitions have "
+            "changed, the sink's server was restarted, or it has sent no heartbeat for too long; it restarts from the "
+            "positions",
         )
 
 

@@ -23,7 +23,7 @@ def read_token(file: str, of: str) -> str:
 
 def _read(file: Path, of: str) -> str:
     try:
-        return file.read_text().strip()
+        return file.read_text().strip("\r\n")
     except (OSError, UnicodeDecodeError) as e:
         why = (e.strerror or str(e)) if isinstance(e, OSError) else "it is not UTF-8 text"
         raise JobError(

@@ -15,6 +15,11 @@ from ackwright_stream.sinks.postgres.sink import PostgresStore
 from integration.support.postgres import Database
 from integration.support.postgres_stores import job
 
+TRIGGER = """
+CREATE FUNCTION once() RETURNS trigger LANGUAGE plpgsql AS
+    'BEGIN IF EXISTS (SELECT FROM rows WHERE id = new.id) THEN RETURN NULL; END IF; RETURN new; END';
+CREATE TRIGGER once BEFORE INSERT ON rows FOR EACH ROW EXECUTE FUNCTION once();
+"""
 LETTERS = """
 CREATE TABLE letters (pipeline text, source_topic text, source_partition int, source_offset bigint, key bytea,
     value bytea, headers text, reason text, PRIMARY KEY (source_topic, source_partition, source_offset))
@@ -51,6 +56,11 @@ def test_a_table_that_refuses_a_row_twice_is_not_for_at_least_once(
         with pytest.raises(JobError, match="refuses a row that is delivered again") as caught:
             call(rows)
         assert caught.value.reason is Reason.TABLE_UNSUITABLE
+
+
+def test_a_trigger_may_leave_out_a_row_that_is_there(spark: SparkSession, database: Database, tmp_path: Path) -> None:
+    database.sql(f"CREATE TABLE rows (id bigint PRIMARY KEY); {TRIGGER}")
+    store(database, tmp_path, Guarantee.AT_LEAST_ONCE).check(spark.createDataFrame([], "id bigint"))
 
 
 def test_the_same_holds_for_the_table_of_dead_letters(spark: SparkSession, database: Database, tmp_path: Path) -> None:

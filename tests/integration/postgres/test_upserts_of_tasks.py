@@ -16,7 +16,7 @@ from ackwright_stream.lanes import Outcome
 from ackwright_stream.positions import Range
 from ackwright_stream.postgres_connection import connect
 from integration.support.postgres import Database
-from integration.support.postgres_stores import TABLE, A, Driver, job, rows, with_session
+from integration.support.postgres_stores import TABLE, A, Driver, job, rows, with_connection, with_session
 from waiting import wait_until
 
 VERSIONED = "CREATE TABLE rows (id bigint PRIMARY KEY, v text, at int NOT NULL)"
@@ -54,6 +54,21 @@ def test_a_task_waits_for_another_one_with_the_same_key(database: Database, tmp_
                 waiting.result(timeout=1)  # ten times as long
         assert waiting.result() == (Outcome.DONE, 1)
     assert database.sql("SELECT v FROM rows") == [["2"]]
+
+
+def test_the_server_ends_the_wait_for_a_row_that_stays_locked(database: Database, tmp_path: Path) -> None:
+    """Before the client does: the server would not notice, and each attempt would leave a session behind."""
+    database.sql(VERSIONED)
+    declared = job(tmp_path, database, upsert=True, key=("id",), version_column="at")
+    driver = Driver(with_connection(declared, response_timeout="3"))
+    with (
+        open_transaction(declared, "INSERT INTO rows VALUES (1, '2', 2)"),
+        pytest.raises(JobError, match=r"has locked rows of table public\.rows for more than 2\.5 s") as caught,
+    ):
+        driver.task().advance(0, [Range(A, 0, 1)], [version(1)])
+    assert caught.value.reason is Reason.TRANSACTION_TIMED_OUT
+    wait_until(lambda: database.sql(WAITING) == [["0"]], "nobody waits")
+    assert driver.task().advance(0, [Range(A, 0, 1)], [version(3)]) == (Outcome.DONE, 1)
 
 
 def test_a_table_that_is_locked_against_writers_is_named(database: Database, tmp_path: Path) -> None:

@@ -20,7 +20,8 @@ from ackwright_stream.sinks.postgres.columns import TableColumn, created_type, p
 from ackwright_stream.sinks.postgres.positions import Statements
 from ackwright_stream.spark_internals.arrow import spark_schema
 
-# One statement, so that all of it is of one moment. A domain is followed to its base type.
+# One statement, so that all of it is of one moment. A domain is followed to its base type. The type of a trigger is a
+# mask: 1 for each row, 2 before, 4 of INSERT.
 _TABLE = """
 SELECT c.relkind::text, c.relpersistence::text, row_security_active(c.oid),
     (SELECT json_agg(p.oid::regclass::text) FROM pg_partition_tree(c.oid) part JOIN pg_class p ON p.oid = part.relid
@@ -48,7 +49,8 @@ SELECT c.relkind::text, c.relpersistence::text, row_security_active(c.oid),
         WHERE i.indrelid = c.oid AND i.indisunique AND i.indisvalid AND i.indimmediate AND i.indpred IS NULL
             AND i.indexprs IS NULL
         GROUP BY i.indexrelid
-    ) key)
+    ) key),
+    EXISTS (SELECT FROM pg_trigger g WHERE g.tgrelid = c.oid AND g.tgtype & 7 = 7 AND g.tgenabled IN ('O', 'A'))
 FROM pg_class c WHERE c.oid = to_regclass({})
 """
 _LACKING = "SELECT r FROM unnest(%s::text[]) AS r WHERE NOT has_table_privilege(to_regclass(%s), r)"
@@ -62,6 +64,7 @@ _BATCH, _ROW = sql.Identifier("pg_temp", "ackwright_rows"), "__ackwright_row"
 
 
 _MICROSECONDS = 6  # decimal places of a second
+_OF_ANSWER = 5 / 6  # of the time that the client waits for an answer
 
 
 @dataclass(frozen=True)
@@ -72,6 +75,7 @@ class Table:
     columns: Mapping[str, TableColumn]
     keys: tuple[frozenset[str], ...]  # the columns of each unique index
     unsafe: tuple[str, ...]  # why it cannot keep a guarantee
+    checks_inserts: bool  # whether a trigger sees a row before it is added, and may leave it out
 
     @property
     def required_rights(self) -> tuple[str, ...]:
@@ -89,13 +93,13 @@ class Table:
 
     def _repeat_problems(self, columns: set[str]) -> Iterator[str]:
         """Why it refuses a row that is added again."""
-        for key in () if self.sink.upsert else self.keys:
+        for key in () if self.sink.upsert or self.checks_inserts else self.keys:
             if key <= columns:
                 names = _list(sorted(key)).as_string()
                 yield (
                     f"the unique index on ({names}) refuses a row that is delivered again, which at-least-once allows; "
-                    "declare guarantee: exactly-once, or drop the index; for the output mode: upsert with this key is "
-                    "another way"
+                    "declare guarantee: exactly-once, write mode: upsert with this key, drop the index, or let the "
+                    "server fill one of its columns"
                 )
 
     def _key_problems(self) -> Iterator[str]:
@@ -149,12 +153,13 @@ def read(cursor: Statements, sink: PostgresSink, *, lock: bool = False) -> Table
     row = cursor.fetchone()
     if row is None:
         return None
-    kind, persistence, row_security, partitions, columns, keys = row
+    kind, persistence, row_security, partitions, columns, keys, checks_inserts = row
     return Table(
         sink,
         {name: TableColumn(*column) for name, *column in columns or ()},
         tuple(map(frozenset, keys or ())),
         tuple(_unsafe(kind, persistence, row_security, partitions or ())),
+        checks_inserts,
     )
 
 
@@ -297,16 +302,26 @@ def write(cursor: Statements, sink: PostgresSink, rows: Rows) -> int:
     """Writes the rows; returns how many there are.
 
     The table is locked and read again, because COPY in binary format takes bytes of another type for its own. Then it
-    waits for rows that other transactions have locked for as long as it may wait for any answer: several tasks may
-    upsert one key, and each of them would otherwise be tried again at the same time.
+    waits longer for rows that other transactions have locked: several tasks may upsert one key, and each of them would
+    otherwise be tried again at the same time. The server ends that wait before the client ends the wait for its answer:
+    it would not notice that nobody waits any more. Raises JobError.
     """
     batches = iter(rows)
     first = next(batches, None)
     if first is None:
         return 0
     table = require(cursor, sink, spark_schema(first.schema).fields, lock=True)
-    cursor.execute("SELECT set_config('lock_timeout', '0', true)")
-    written = _write(cursor, table, list(first.schema.names), chain([first], batches))
+    wait_ms = int(1000 * _OF_ANSWER * float(sink.connection["response_timeout"]))
+    cursor.execute("SELECT set_config('lock_timeout', %s, true)", [str(wait_ms)])
+    try:
+        written = _write(cursor, table, list(first.schema.names), chain([first], batches))
+    except LockNotAvailable:
+        raise JobError(
+            Reason.TRANSACTION_TIMED_OUT,
+            f"another transaction has locked rows of table {sink.schema}.{sink.table} for more than {wait_ms / 1000:g} "
+            "s, for instance a task that writes rows with the same keys",
+            REASONS[Reason.TRANSACTION_TIMED_OUT].remedy,
+        ) from None
     cursor.execute("SELECT set_config('lock_timeout', %s, true)", [sink.session["lock_timeout"]])
     return written
 

@@ -118,8 +118,8 @@ def require_complete(names: Names, lookup: Lookup, lanes: Iterable[Lane], topics
     # The last driver may have had other topics: those of this one are new then.
     if lookup(names.topics) == topics_number(topics):
         missing += [names.topic_id(topic, 0) for topic in topics if topic_id(names, lookup, topic) is None]
-    # If positions were set by hand, a lane may be new.
-    if driver:
+    # If positions were set by hand, a lane may be new. Earlier releases settle such a lane without its record.
+    if driver and lookup(names.topics) is not None:
         missing += [
             names.first(lane, of_topic)
             for lane, of_topic in _with_id(names, lookup, lanes)
