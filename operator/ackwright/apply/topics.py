@@ -50,7 +50,7 @@ def ensure(
     needed: topics that must exist, planned or not. Raises AckwrightError, before anything is written: TopicMissing,
     BrokersTooFew, BrokersUnsupported if an existing topic of Ackwright's own is not compacted, and why the brokers
     refuse a topic; later: BrokersUnreachable if the outcome stays unknown, BrokersTooFew if the replicas do not get in
-    sync.
+    sync, BrokersUnsupported if another program has created such a topic just before.
     """
     deadline = clock() + timeout
     observed, comparison = _compared(kafka, plans, tuple(needed), read_topics)
@@ -60,7 +60,9 @@ def ensure(
                 break  # the creation reads it again
     created = tuple(topic.name for topic in comparison.create if _create(kafka, topic, deadline, clock))
     settled = _wait_until_in_sync(read_topics, comparison.create, deadline, clock)
-    return Ensured(created, compare(plans, {**observed, **settled}).differences)
+    differences = compare(plans, {**observed, **settled}).differences
+    _require_compacted(kafka, removing_records(plans, differences))
+    return Ensured(created, differences)
 
 
 def topics_to_create(

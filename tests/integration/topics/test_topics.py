@@ -93,27 +93,24 @@ def test_differences_of_an_existing_topic_are_reported_and_not_changed(
 
 @pytest.mark.parametrize("policy", ["delete", "compact,delete"])
 def test_a_topic_of_ackwrights_own_is_refused_until_it_keeps_its_records(
-    kafka: EmbeddedKafka, client: Kafka, topic: Callable[..., str], topic_plan: TopicPlan, policy: str
+    kafka: EmbeddedKafka, client: Kafka, topic: Callable[..., str], policy: str
 ) -> None:
     name = topic(config={"cleanup.policy": policy, "min.insync.replicas": "2"})
-    plans = [TopicPlan(name, 1, 3, "because", CONFIG, internal=True), topic_plan]
+    plans = [TopicPlan(name, 1, 3, "because", CONFIG, internal=True)]
     read_topics = functools.partial(topics, client)
     with pytest.raises(AckwrightError, match=f"topic {name}: cleanup.policy is {policy}, planned is compact") as e:
         ensure(client, plans, read_topics=read_topics)
     assert e.value.reason is Reason.BROKERS_UNSUPPORTED
-    assert topics(client, [topic_plan.name]) == {}
     set_topic(kafka.bootstrap_servers, name, "cleanup.policy", "compact")
-    created: list[str] = []
 
     def is_accepted() -> bool:
         try:
-            created.extend(ensure(client, plans, read_topics=read_topics).created)
+            ensure(client, plans, read_topics=read_topics)
         except AckwrightError:
             return False
         return True
 
-    wait_until(is_accepted, "each broker knows the setting")
-    assert created == [topic_plan.name]
+    wait_until(is_accepted, "a broker knows the setting")
 
 
 def test_a_missing_source_topic_stops_before_anything_is_created(client: Kafka, topic_plan: TopicPlan) -> None:

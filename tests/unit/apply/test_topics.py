@@ -106,6 +106,14 @@ def test_a_topic_of_ackwrights_own_that_removes_records_is_refused(policy: str) 
     assert "u" not in brokers.existing
 
 
+def test_it_is_refused_also_if_the_first_broker_does_not_know_it_yet() -> None:
+    brokers = Brokers([Outcome.EXISTS])
+    brokers.existing = {"t": topic("t", partitions=2, config={"cleanup.policy": "delete"})}
+    with pytest.raises(AckwrightError, match="kept forever") as e:
+        ensure(cast(Kafka, brokers), [OWN], read_topics=_blind_at_first(brokers), clock=lambda: brokers.now)
+    assert e.value.reason is Reason.BROKERS_UNSUPPORTED
+
+
 def test_a_declared_topic_with_the_same_difference_is_reported() -> None:
     brokers = Brokers()
     brokers.existing = {"t": topic("t", partitions=2, config={"cleanup.policy": "delete"})}
