@@ -175,9 +175,10 @@ def _prefix(job: JobSpec) -> str:
 
 
 def _partition(name: str, prefix: str) -> int | None:
-    """The partition whose position has this name, <prefix><partition>/<topic id>; None: it is another number."""
-    match name.removeprefix(prefix).split("/"):
-        case [partition, _] if name.startswith(prefix) and partition.isdigit():
-            return int(partition)
-        case _:
-            return None
+    """The partition whose position has this name, <prefix><partition>/<topic id>; None: it is another number.
+
+    The topic id may contain "/".
+    """
+    partition, _, rest = name.removeprefix(prefix).partition("/")
+    is_position = name.startswith(prefix) and partition.isdigit() and not rest.endswith("/first")
+    return int(partition) if is_position else None
