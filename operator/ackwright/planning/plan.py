@@ -343,9 +343,9 @@ def _dead_letters(declared: DeadLetters | None) -> Settings:
 
 def _source(pipeline: DeliveryPipeline, terms: GuaranteeTerms, sink: SinkPlan) -> Source:
     source, letters = pipeline.spec.source, sink.dead_letters
-    limits_transactions = pipeline.spec.sink.declared.LIMITS_TRANSACTIONS
-    chosen, each = source.max_offsets_per_trigger, terms.offsets_per_transaction
-    each = OFFSETS_PER_TRANSACTION if limits_transactions else each
+    ends_transactions = pipeline.spec.sink.declared.LIMITS_TRANSACTIONS
+    each = OFFSETS_PER_TRANSACTION if ends_transactions else terms.offsets_per_transaction
+    chosen = source.max_offsets_per_trigger
     return Source(
         topics=source.topics,
         starting_offsets=source.starting_offsets,
